@@ -1,0 +1,170 @@
+"""Gives permits: the caps that hold for a whole cluster, whoever asks and from however many processes.
+
+The caller holds a transaction in which the cluster's row is locked, so askers are answered one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, insert, or_, select, update
+
+from activities.audit.records import PermitRequest
+from activities.audit.tables import CLUSTER, JOB_ID, clusters, permits
+from activities.audit.text import name
+from activities.audit.trouble import KeyTaken
+from activities.contracts import PermitAnswer
+from recovery.records import Action, Nodes
+
+SLOT = timedelta(minutes=10)
+"""A permit counts as one of the restarts at once until it is released, and never longer than this."""
+
+ASK_AGAIN = timedelta(seconds=10)
+"""Slots and exclusions may end early, so nobody who waits for one is sent away for longer."""
+
+_HOUR = timedelta(hours=1)
+_COMES_BACK = (Action.RESTART, Action.GUARD, Action.RELEASE)
+"""Actions after which a job starts again; stopping or arming one takes no slot."""
+
+
+def permit(connection: Connection, request: PermitRequest) -> PermitAnswer:
+    lock_cluster(connection, request.cluster, request.now)
+    held = connection.execute(
+        select(permits.c.cluster, permits.c.job_id).where(permits.c.step_key == request.step_key)
+    ).first()
+    if held is not None:
+        if (held.cluster, held.job_id) != (name(request.cluster, CLUSTER), name(request.job_id, JOB_ID)):
+            raise KeyTaken(
+                f"step key {request.step_key!r} has a permit for job {held.job_id} on {held.cluster} already, "
+                f"so job {request.job_id} on {request.cluster} cannot use it"
+            )
+        return PermitAnswer(granted=True, reason="granted before")
+    state = _situation(connection, request)
+    answer = _restarts_at_once(request, state) or _actions_per_hour(request, state) or _excluded_share(request, state)
+    if answer is not None:
+        return answer
+    connection.execute(
+        insert(permits).values(
+            cluster=request.cluster,
+            step_key=request.step_key,
+            job_id=request.job_id,
+            action=request.action.value,
+            nodes=list(request.nodes),
+            node_count=request.node_count,
+            granted_at=request.now,
+            slot_until=request.now + SLOT if request.action in _COMES_BACK else None,
+            released_at=None,
+            excluded_until=request.now + timedelta(seconds=request.exclusion_s) if request.nodes else None,
+        )
+    )
+    return PermitAnswer(granted=True)
+
+
+def release(connection: Connection, step_key: str, now: datetime) -> None:
+    connection.execute(
+        update(permits)
+        .where(permits.c.step_key == step_key, permits.c.released_at.is_(None))
+        .values(released_at=now, slot_until=None)
+    )
+
+
+def lock_cluster(connection: Connection, cluster: str, now: datetime) -> dict[str, Any]:
+    """The cluster's row, created when missing and locked until the transaction ends."""
+    query = select(clusters).where(clusters.c.cluster == cluster).with_for_update()
+    row = connection.execute(query).mappings().first()
+    if row is None:  # two who find it missing collide on the key, and the loser's transaction starts again
+        connection.execute(insert(clusters).values(cluster=cluster, facts={}, updated_at=now))
+        row = connection.execute(query).mappings().one()
+    return dict(row)
+
+
+@dataclass(frozen=True)
+class _Situation:
+    """What counts now: ends of the slots, grants of the last hour (oldest first), excluded nodes and until when."""
+
+    slots: Sequence[datetime]
+    grants: Sequence[datetime]
+    excluded: dict[str, datetime]
+
+
+def _situation(connection: Connection, request: PermitRequest) -> _Situation:
+    now = request.now
+    query = (
+        select(permits.c.granted_at, permits.c.slot_until, permits.c.excluded_until, permits.c.nodes)
+        .where(
+            permits.c.cluster == request.cluster,
+            or_(permits.c.granted_at > now - _HOUR, permits.c.excluded_until > now),
+        )
+        .order_by(permits.c.granted_at)
+    )
+    found = connection.execute(query).all()
+    excluded: dict[str, datetime] = {}
+    for row in found:
+        if row.excluded_until is not None and row.excluded_until > now:
+            for node in row.nodes:
+                excluded[node] = max(row.excluded_until, excluded.get(node, row.excluded_until))
+    return _Situation(
+        slots=sorted(row.slot_until for row in found if row.slot_until is not None and row.slot_until > now),
+        grants=[row.granted_at for row in found if row.granted_at > now - _HOUR],
+        excluded=excluded,
+    )
+
+
+def _restarts_at_once(request: PermitRequest, state: _Situation) -> PermitAnswer | None:
+    limit = request.max_restarts_at_once
+    if limit is None or request.action not in _COMES_BACK or len(state.slots) < limit:
+        return None
+    if limit <= 0:
+        return _denied("the policy allows no restarts (max_restarts_at_once is 0)")
+    return _wait(
+        min(request.now + ASK_AGAIN, state.slots[0]),
+        f"{len(state.slots)} restarts are under way on {request.cluster}, as many as max_restarts_at_once allows",
+    )
+
+
+def _actions_per_hour(request: PermitRequest, state: _Situation) -> PermitAnswer | None:
+    limit = request.max_actions_per_hour
+    if limit is None or len(state.grants) < limit:
+        return None
+    if limit <= 0:
+        return _denied("the policy allows no actions (max_actions_per_hour is 0)")
+    return _wait(
+        state.grants[len(state.grants) - limit] + _HOUR,
+        f"{len(state.grants)} actions within an hour on {request.cluster}, as many as max_actions_per_hour allows",
+    )
+
+
+def _excluded_share(request: PermitRequest, state: _Situation) -> PermitAnswer | None:
+    share = request.max_excluded_share
+    added: Nodes = tuple(node for node in request.nodes if node not in state.excluded)
+    if share is None or not added:
+        return None
+    if share <= 0:
+        return _denied("the policy allows no exclusions (max_excluded_share is 0)")
+    if request.cluster_nodes <= 0:
+        return _wait(request.now + ASK_AGAIN, f"the number of nodes of {request.cluster} is not known at the moment")
+    limit = max(1, math.floor(share * request.cluster_nodes + 1e-9))  # a small cluster may avoid one node as well
+    if len(request.nodes) > limit:
+        return _denied(
+            f"{len(request.nodes)} nodes to exclude, of {request.cluster_nodes} on {request.cluster}, "
+            f"are more than the {limit} that max_excluded_share {share:g} allows"
+        )
+    if len(state.excluded) + len(added) <= limit:
+        return None
+    return _wait(
+        min(request.now + ASK_AGAIN, *state.excluded.values()),
+        f"{len(state.excluded)} nodes of {request.cluster} are excluded already; "
+        f"{len(added)} more would pass the {limit} that max_excluded_share {share:g} allows",
+    )
+
+
+def _wait(until: datetime, reason: str) -> PermitAnswer:
+    return PermitAnswer(granted=False, until=until, reason=reason)
+
+
+def _denied(reason: str) -> PermitAnswer:
+    return PermitAnswer(granted=False, reason=reason)

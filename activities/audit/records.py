@@ -1,0 +1,124 @@
+"""What the audit store is asked and what it answers. Plain records: no table and no database is imported here."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from recovery.records import Action, Nodes, Record, Time
+
+
+class Life(Record):
+    """One life of a job id, from its submission until Slurm forgets it, through all its requeues."""
+
+    life_id: int
+    cluster: str
+    job_id: str
+    reopened: bool = Field(default=False, description="an earlier workflow run had opened this life already")
+    first_seen: Time
+    user: str = ""
+    name: str = ""
+    restarts: int = 0
+    state: str = ""
+    phase: str = ""
+    mode: str = ""
+    paused: bool = False
+    paused_by: str = ""
+    stopped: bool = False
+    workflow_id: str = ""
+    run_id: str = ""
+    updated_at: Time
+    closed_at: Time | None = None
+    close_reason: str = ""
+
+
+class Event(Record):
+    """One row of the log as it was written: text cleaned, long text cut."""
+
+    id: int = Field(description="rises with every row; give the last one as after_id to read on")
+    cluster: str
+    job_id: str
+    life_id: int | None
+    key: str
+    kind: str
+    at: Time
+    recorded_at: Time
+    by: str
+    summary: str
+    attempt: int
+    body: dict[str, object]
+    workflow_id: str
+    run_id: str
+
+
+class JobRow(Record):
+    """One job as a list shows it."""
+
+    cluster: str
+    job_id: str
+    life_id: int
+    user: str
+    name: str
+    partition: str
+    state: str
+    phase: str
+    mode: str
+    paused: bool
+    paused_by: str = ""
+    stopped: bool
+    attempt: int = Field(description="Slurm's restart count")
+    step: int | None = None
+    step_at: Time | None = None
+    total_steps: int | None = None
+    checkpoint: int | None = None
+    checkpoint_at: Time | None = None
+    last_finding: str = ""
+    last_advice: str = ""
+    first_seen: Time
+    updated_at: Time
+    closed_at: Time | None = None
+    workflow_id: str = ""
+
+
+class Watched(Record):
+    """One job the sweep looks at. The first part is the workflow's, the second is the sweep's."""
+
+    cluster: str
+    job_id: str
+    life_id: int
+    workflow_id: str = ""
+    uid: int = -1
+    user: str = ""
+    restarts: int = 0
+    stdout: str = ""
+    stderr: str = ""
+    paused: bool = False
+
+    seen: str = Field(default="", description="key of the last scheduler row that was signalled")
+    cursor: str = Field(default="", description="how far the logs were read; opaque here")
+    attempt: int | None = Field(default=None, description="the attempt that the progress below belongs to")
+    first_step: int | None = None
+    first_step_at: Time | None = None
+    step: int | None = None
+    step_at: Time | None = None
+    total_steps: int | None = None
+    checkpoint: int | None = None
+    checkpoint_at: Time | None = None
+
+
+class PermitRequest(Record):
+    """May this step be taken now? A cap that is None does not count."""
+
+    cluster: str
+    step_key: str = Field(description="the same for every repetition of the step; names cluster, job and life")
+    job_id: str
+    action: Action
+    nodes: Nodes = Field(default=(), description="nodes that the step excludes")
+    node_count: int = Field(default=0, description="nodes of the job")
+    max_restarts_at_once: int | None = None
+    max_actions_per_hour: int | None = None
+    max_excluded_share: float | None = Field(default=None, ge=0, le=1)
+    cluster_nodes: int = Field(default=0, description="nodes the cluster has; 0: not known at the moment")
+    exclusion_s: float = Field(
+        default=86_400, description="the exclusions count for that long, or until the job closes"
+    )
+    now: Time

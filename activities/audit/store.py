@@ -1,0 +1,211 @@
+"""The audit store: lives, attempts and the log of every job, what the sweep watches, and permits.
+
+Synchronous and safe to use from many threads. Every call is one transaction that may be repeated without harm; when
+the database cannot serve, it raises AuditUnavailable within seconds, and then nothing may be done to any job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import select, update
+
+from activities.audit import lives, permits, timeline, watching
+from activities.audit.database import Database
+from activities.audit.records import Event, JobRow, Life, PermitRequest, Watched
+from activities.audit.tables import clusters
+from activities.audit.trouble import AuditUnavailable, KeyTaken, SchemaTooNew, UnfitDatabase, UnknownLife
+from activities.contracts import NewEvent, PermitAnswer
+from recovery.records import Attempt, AttemptRow, ClusterFacts, JobView
+
+__all__ = ["AuditStore", "AuditUnavailable", "KeyTaken", "SchemaTooNew", "UnfitDatabase", "UnknownLife"]
+
+_CURSOR_BATCH = 1000
+
+
+class AuditStore:
+    """One audit database. Make one per process and share it between threads."""
+
+    def __init__(self, url: str, *, timeout_s: float = 5) -> None:
+        """`url`: sqlite:///PATH, postgresql://… or mysql://…; nothing is connected yet. ValueError: a wrong URL."""
+        self._database = Database(url, timeout_s=timeout_s)
+
+    @property
+    def name(self) -> str:
+        """The URL without password, for messages."""
+        return self._database.name
+
+    def migrate(self) -> None:
+        """Creates or upgrades the tables; safe when several workers start at once.
+
+        Raises SchemaTooNew when a newer relight was here, UnfitDatabase when the server is set up wrongly.
+        """
+        from activities.audit import schema  # brings Alembic, whose import costs commands that never migrate a second
+
+        schema.migrate(self._database)
+
+    def ping(self) -> None:
+        """Returns when the tables can be read, raises AuditUnavailable otherwise."""
+        self._database.read(lambda c: c.execute(select(clusters.c.cluster).limit(1)).all())
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> AuditStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -------------------------------------------------------------------------------------------- lives
+
+    def open_life(
+        self,
+        view: JobView,
+        *,
+        accounting: Sequence[AttemptRow] = (),
+        workflow_id: str,
+        run_id: str,
+        now: datetime | None = None,
+    ) -> Life:
+        """Finds the life of the job that `view` shows, or creates it when the job is new or its id was used before.
+
+        `reopened` tells that another workflow run had opened it; it stays the same when this run asks again.
+        """
+        at = now or datetime.now(UTC)
+        return self._database.write(lambda c: lives.open_life(c, view, accounting, workflow_id, run_id, at))
+
+    def life(self, life_id: int) -> Life:
+        """Raises UnknownLife."""
+        return self._database.read(lambda c: lives.get(c, life_id))
+
+    def latest_life(self, cluster: str, job_id: str) -> Life | None:
+        return self._database.read(lambda c: lives.latest(c, cluster, job_id))
+
+    def close_life(self, life_id: int, reason: str, now: datetime | None = None) -> None:
+        """Closes the life, removes its row from the watched and ends its exclusions. UnknownLife when there is none."""
+        at = now or datetime.now(UTC)
+        self._database.write(lambda c: lives.close_life(c, life_id, reason, at))
+
+    def jobs(
+        self,
+        cluster: str | None = None,
+        *,
+        user: str | None = None,
+        phase: str | None = None,
+        include_closed: bool = False,
+        limit: int = 200,
+        offset: int = 0,
+    ) -> list[JobRow]:
+        """Jobs for a list, the newest life first."""
+        return self._database.read(lambda c: lives.jobs(c, cluster, user, phase, include_closed, limit, offset))
+
+    # -------------------------------------------------------------------------------------------- the log
+
+    def append(
+        self,
+        cluster: str,
+        job_id: str,
+        life_id: int | None,
+        events: Sequence[NewEvent],
+        *,
+        workflow_id: str = "",
+        run_id: str = "",
+        phase: str | None = None,
+        mode: str | None = None,
+        paused: bool | None = None,
+        paused_by: str | None = None,
+        stopped: bool | None = None,
+        state: str | None = None,
+        attempts: Sequence[Attempt] = (),
+    ) -> int:
+        """Writes events, attempts and the life's new state in one transaction; returns how many events were new.
+
+        An event whose key stands in the log of this life already is left as it was. Keys are unique in the whole
+        database (KeyTaken otherwise): begin them with the life's id. `life_id` None is for events of the cluster.
+        """
+        given: dict[str, Any] = {
+            "phase": phase,
+            "mode": mode,
+            "paused": paused,
+            "paused_by": paused_by,
+            "stopped": stopped,
+            "state": state,
+        }
+        changes = {key: value for key, value in given.items() if value is not None}
+        return self._database.write(
+            lambda c: timeline.append(c, cluster, job_id, life_id, events, workflow_id, run_id, changes, attempts)
+        )
+
+    def events(
+        self, cluster: str, job_id: str, *, life_id: int | None = None, after_id: int = 0, limit: int = 500
+    ) -> list[Event]:
+        """The log of a job, oldest first; of all its lives unless one is named."""
+        return self._database.read(lambda c: timeline.read(c, cluster, job_id, life_id, after_id, limit))
+
+    def has(self, key: str) -> bool:
+        return self.event(key) is not None
+
+    def event(self, key: str) -> Event | None:
+        return self._database.read(lambda c: timeline.by_key(c, key))
+
+    def attempts(self, life_id: int) -> tuple[Attempt, ...]:
+        """Oldest first."""
+        return self._database.read(lambda c: timeline.attempts_of(c, life_id))
+
+    # -------------------------------------------------------------------------------------------- the sweep
+
+    def watched(self, cluster: str) -> list[Watched]:
+        return self._database.read(lambda c: watching.rows(c, cluster))
+
+    def watched_job(self, cluster: str, job_id: str) -> Watched | None:
+        return self._database.read(lambda c: watching.one(c, cluster, job_id))
+
+    def watch(self, row: Watched) -> None:
+        """Adds the job or changes its row; the sweep's part of the same life stays where `row` leaves it empty."""
+        self._database.write(lambda c: watching.watch(c, row))
+
+    def unwatch(self, cluster: str, job_id: str, *, life_id: int | None = None) -> None:
+        """Removes the job's row; with `life_id`, only when it is of that life."""
+        self._database.write(lambda c: watching.unwatch(c, cluster, job_id, life_id))
+
+    def save_cursors(self, cluster: str, rows: Sequence[Watched]) -> None:
+        """Writes seen, cursor and progress of many rows. A row that was removed or is of another life stays as it is.
+
+        Done in pieces of a thousand rows, each its own transaction, so that nobody waits long for a lock.
+        """
+        for start in range(0, len(rows), _CURSOR_BATCH):
+            piece = rows[start : start + _CURSOR_BATCH]
+            self._database.write(lambda c, piece=piece: watching.save_cursors(c, cluster, piece))  # type: ignore[misc]
+
+    # -------------------------------------------------------------------------------------------- the cluster
+
+    def permit(self, request: PermitRequest) -> PermitAnswer:
+        """Grants the step, says until when to wait, or denies it. A step that was granted once stays granted."""
+        return self._database.write(lambda c: permits.permit(c, request))
+
+    def release_permit(self, step_key: str, now: datetime | None = None) -> None:
+        """Frees the permit's place among the restarts at once; its exclusions go on. Unknown keys are ignored."""
+        at = now or datetime.now(UTC)
+        self._database.write(lambda c: permits.release(c, step_key, at))
+
+    def save_facts(self, cluster: str, facts: ClusterFacts, now: datetime | None = None) -> None:
+        at = now or datetime.now(UTC)
+
+        def save(connection: Any) -> None:
+            permits.lock_cluster(connection, cluster, at)
+            values = {"facts": facts.model_dump(mode="json"), "updated_at": at}
+            connection.execute(update(clusters).where(clusters.c.cluster == cluster).values(**values))
+
+        self._database.write(save)
+
+    def facts(self, cluster: str) -> ClusterFacts | None:
+        """Settings of the cluster as they were last read; None: never."""
+        query = select(clusters.c.facts).where(clusters.c.cluster == cluster)
+        stored = self._database.read(lambda c: c.execute(query).scalar())
+        return ClusterFacts.model_validate(stored) if stored else None

@@ -1,0 +1,368 @@
+"""Names and models of the activities: all that the workflows know of them.
+
+No implementation is imported here. One model in, one model out; fields are only ever added.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from recovery.directive import Directive
+from recovery.records import (
+    Advice,
+    Attempt,
+    AttemptRow,
+    Finding,
+    JobState,
+    JobView,
+    Mode,
+    Nodes,
+    Progress,
+    Record,
+    Time,
+    Verdict,
+)
+
+# Activity names, as they stand in histories.
+OPEN_JOB = "open_job"
+EXAMINE = "examine"
+DECIDE = "decide"
+PLAN = "plan"
+RESTART = "restart"
+SETTLE = "settle"
+STOP = "stop"
+GUARD = "guard"
+RELEASE = "release"
+ARM = "arm"
+SAVE_EVIDENCE = "save_evidence"
+RECORD = "record"
+CLOSE_JOB = "close_job"
+SWEEP = "sweep"
+
+
+def workflow_queue(cluster: str) -> str:
+    return f"relight-{cluster}"
+
+
+def slurm_queue(cluster: str) -> str:
+    return f"relight-{cluster}-slurm"
+
+
+def sweep_queue(cluster: str) -> str:
+    return f"relight-{cluster}-sweep"
+
+
+EVIDENCE_QUEUE = "relight-evidence"
+
+
+# ------------------------------------------------------------------------------------------------ opening
+
+
+class JobOverrides(Record):
+    """What a person may say when starting a workflow by hand. Can only make the job's treatment gentler."""
+
+    mode: Mode | None = None
+    policy: str | None = None
+    paused: bool | None = None
+
+
+class OpenJob(Record):
+    cluster: str
+    job_id: str
+    overrides: JobOverrides = JobOverrides()
+    workflow_id: str
+    run_id: str
+
+    by_hand: bool = Field(default=False, description="started by a person rather than by the sweep")
+
+
+class JobOpening(Record):
+    """What `open_job` found. `refused` set: the workflow must fail with that sentence."""
+
+    refused: str = ""
+    life_id: int | None = None
+    reopened: bool = False
+    view: JobView | None = Field(default=None, description="None: Slurm does not know the job (any more)")
+    paused: bool = False
+    paused_by: str = ""
+    stopped: bool = Field(default=False, description="an earlier run stopped this job for good")
+
+
+class CloseJob(Record):
+    cluster: str
+    job_id: str
+    life_id: int | None
+    reason: str
+    workflow_id: str
+    run_id: str
+
+
+# ------------------------------------------------------------------------------------------------ looking
+
+
+class ExamineJob(Record):
+    """A fresh look at everything about one job: scheduler, accounting, log, audit."""
+
+    cluster: str
+    job_id: str
+    life_id: int
+    overrides: JobOverrides = JobOverrides()
+    paused: bool = False
+    own_stop: bool = Field(default=False, description="relight itself cancelled the current attempt")
+    expected_restarts: int | None = Field(default=None, description="restart count that our own restart started")
+    read_log: bool = Field(default=False, description="read the job's log although it is alive: the sweep saw a fault")
+    by_hand: bool = Field(default=False, description="a person started the workflow: the comment need not opt in")
+    workflow_id: str = ""
+    run_id: str = ""
+
+
+class DependentView(Record):
+    job_id: str
+    kind: str = Field(description="afterok, afternotok, afterany, aftercorr or singleton")
+    state: str
+    user: str = ""
+    never_satisfied: bool = False
+
+
+class Examination(Record):
+    """What a look showed. Everything `decide` may know travels in here, and so stands in the history."""
+
+    view: JobView | None = Field(default=None, description="None: purged by Slurm")
+    rows: tuple[AttemptRow, ...] = Field(default=(), description="accounting, oldest first, the last 20 attempts")
+    accounting: bool = False
+    attempts: tuple[Attempt, ...] = Field(default=(), description="as recorded, oldest first, the current one last")
+    findings: tuple[Finding, ...] = Field(default=(), description="of the current attempt, at most 40")
+    progress: Progress = Progress()
+    directive: Directive = Directive()
+    directive_error: str = ""
+    opted_in: bool = True
+    opted_out: bool = False
+    dependents_started: tuple[str, ...] = ()
+    dependents_unsatisfied: tuple[str, ...] = ()
+    twins: tuple[str, ...] = Field(default=(), description="newer live jobs of the same user and work")
+    nodes_usable: Nodes = ()
+    nodes_known: Nodes = ()
+    nodes_up: Nodes = Field(default=(), description="nodes that are neither DOWN nor silent")
+    min_job_age_s: int = 300
+    accounting_lag: bool = Field(default=False, description="COMPLETING and accounting has no word yet: look again")
+    frozen: str = Field(default="", description="reason why the cluster must not be touched now (STOP file, …)")
+
+
+# ------------------------------------------------------------------------------------------------ deciding
+
+
+class Force(Record):
+    """What an operator demands by `force`. `by` is recorded as claimed."""
+
+    action: str = Field(description="restart, stop or release")
+    exclude: Nodes = ()
+    restart_count: int | None = None
+    by: str = ""
+    reason: str = ""
+
+
+class DecideJob(Record):
+    cluster: str
+    examination: Examination
+    overrides: JobOverrides = JobOverrides()
+    paused: bool = False
+    stopped: bool = False
+    own_faults: int = Field(default=0, description="restarts in a row that died of our own doing")
+    expected_restart: bool = Field(default=False, description="the current attempt was started by our restart")
+    force: Force | None = None
+    by_hand: bool = False
+    now: Time | None = Field(default=None, description="workflow time of the decision")
+
+
+class Decision(Record):
+    """Verdict and advice, with the effective mode and the numbers the workflow needs until the next decision."""
+
+    verdict: Verdict
+    advice: Advice
+    mode: Mode
+    policy: str
+    lease_s: int = 60
+    start_delay_s: int = 5
+    step_deadline_s: int = Field(default=60, description="a change later than this after its plan is refused")
+    settle_s: int = Field(default=900, description="longest watch over one restart")
+    own_fault_limit: int = Field(default=3, description="restarts in a row that may die of our own doing")
+    permit_wait_s: int = Field(default=240, description="longest wait for a permit before failing open")
+    park: bool = False
+    park_s: int = Field(default=43_200, description="start time of a parked job: now + this")
+    stop_requeued: bool = False
+
+
+# ------------------------------------------------------------------------------------------------ acting
+
+
+class PlanStep(Record):
+    """Writes verdict, advice and plan to the audit store, then asks for the permit. No audit, no action."""
+
+    cluster: str
+    job_id: str
+    life_id: int
+    step_key: str = Field(description="stable over activity attempts and continue-as-new")
+    verdict: Verdict
+    advice: Advice
+    approved_by: str = ""
+    workflow_id: str
+    run_id: str
+
+
+class PermitAnswer(Record):
+    """granted: act now; wait: ask again at `until`; denied: not at all, with the reason."""
+
+    granted: bool
+    until: Time | None = None
+    reason: str = ""
+
+
+class StepRequest(Record):
+    """One Slurm change, fenced by the restart count and a wall-clock deadline."""
+
+    cluster: str
+    job_id: str
+    life_id: int
+    step_key: str
+    restart_count: int
+    deadline: Time
+    exclude: Nodes = ()
+    keep_excluded: Nodes = Field(default=(), description="exclusions relight set earlier and still wants")
+    lease_s: int = 60
+    start_delay_s: int = 5
+    reason: str = ""
+    force: bool = Field(default=False, description="an operator's own decision")
+    state: JobState | None = Field(default=None, description="how the attempt ended; TIMEOUT must be asked for by name")
+    workflow_id: str = ""
+    run_id: str = ""
+
+
+class StepResult(Record):
+    """What the gate answered. done False: nothing was changed, `refused` says why."""
+
+    done: bool
+    already: bool = Field(default=False, description="it had been done before (a repeated activity)")
+    refused: str = Field(default="", description="kind of refusal: stale, cancelled, finished, twin, dependent, …")
+    message: str = ""
+    restarts: int | None = None
+    excluded: Nodes = ()
+    dropped: Nodes = Field(default=(), description="exclusions left out, because too few usable nodes would remain")
+    acted_at: Time | None = None
+
+
+class SettleRequest(Record):
+    """Watches a restart (or guard) until it is verified; re-applies what slurmctld lost; relaxes what strands."""
+
+    cluster: str
+    job_id: str
+    life_id: int
+    step_key: str
+    restarts: int = Field(description="restart count the new attempt must have")
+    excluded: Nodes = Field(description="the union that must stand in ExcNodeList")
+    ours: Nodes = Field(default=(), description="those of them that relight may give up")
+    start_delay_s: int = 5
+    lease_s: int = 60
+    acted_at: Time
+    deadline: Time
+    rearm: tuple[str, ...] = Field(default=(), description="dependents to re-arm with afterok")
+    workflow_id: str = ""
+    run_id: str = ""
+
+
+class SaveEvidence(Record):
+    cluster: str
+    job_id: str
+    life_id: int
+    attempt: int
+    stdout: str
+    stderr: str
+    uid: int
+
+
+# ------------------------------------------------------------------------------------------------ recording
+
+
+class EventKind:
+    """Kinds of rows in the audit log."""
+
+    OPENED = "opened"
+    STATE = "state"
+    FINDING = "finding"
+    VERDICT = "verdict"
+    ADVICE = "advice"
+    PLAN = "plan"
+    STEP = "step"
+    OUTCOME = "outcome"
+    OPERATOR = "operator"
+    DIRECTIVE = "directive"
+    WATCHDOG = "watchdog"
+    MISSED = "missed"
+    CLOSED = "closed"
+
+
+class NewEvent(Record):
+    """One row of the append-only log. `key` makes writing it twice harmless."""
+
+    key: str
+    kind: str
+    at: Time
+    summary: str
+    attempt: int = 0
+    by: str = "relight"
+    body: dict[str, object] = Field(default_factory=dict)
+
+
+class RecordEvents(Record):
+    cluster: str
+    job_id: str
+    life_id: int
+    events: tuple[NewEvent, ...]
+    workflow_id: str = ""
+    run_id: str = ""
+    phase: str | None = Field(default=None, description="new state shown for the job")
+    mode: str | None = None
+    paused: bool | None = None
+    paused_by: str | None = None
+    stopped: bool | None = None
+    attempts: tuple[Attempt, ...] = Field(default=(), description="attempts to insert or update")
+
+
+class Done(Record):
+    """The answer of activities that only record."""
+
+    ok: bool = True
+
+
+# ------------------------------------------------------------------------------------------------ the sweep
+
+
+class SweepRequest(Record):
+    cluster: str
+    duration_s: float = 600.0
+
+
+class SweepReport(Record):
+    """Counts of one sweep activity; also its heartbeat (well under 1 kB)."""
+
+    sweeps: int = 0
+    jobs: int = 0
+    watched: int = 0
+    started: int = 0
+    signals: int = 0
+    errors: int = 0
+    blind_s: float = 0.0
+    last_error: str = ""
+
+
+class Observation(Record):
+    """What the sweep tells a job's workflow: only that something changed. The job is read again before anything."""
+
+    changes: tuple[str, ...] = Field(default=(), description="new, state, fault, progress, comment, gone")
+    state: str = ""
+
+
+class WatchCluster(Record):
+    """Input of ClusterWatch."""
+
+    cluster: str
+    report: SweepReport | None = None

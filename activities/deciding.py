@@ -1,0 +1,118 @@
+"""The local activity `decide`: a thin shell around blame and policy, which are pure.
+
+Its result stands in the history with rule, policy hash and catalogue hash, so that a changed policy never breaks the
+replay of a running workflow. Nothing is read here but the policy file.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from temporalio import activity
+
+from activities import contracts as c
+from activities.site import Site
+from recovery.attempts import view_of_earlier
+from recovery.blame import attribute
+from recovery.policy import decide
+from recovery.records import Attempt, JobState, JobView, Verdict
+from recovery.situation import Demand, Situation, split_rows
+
+
+class DecidingActivities:
+    """Decides; changes nothing."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+
+    @activity.defn(name=c.DECIDE)
+    async def decide(self, request: c.DecideJob) -> c.Decision:
+        """Verdict and advice for what an examination showed."""
+        seen = request.examination
+        view = seen.view
+        assert view is not None
+        effective = self.site.policies.current().resolve(
+            request.cluster,
+            view.partition,
+            view.account,
+            seen.directive,
+            qos=view.qos,
+            mode=request.overrides.mode,
+            policy=request.overrides.policy,
+        )
+        row, previous = split_rows(view, seen.rows)
+        verdict = verdict_of(seen)
+        situation = Situation(
+            now=request.now or datetime.now(UTC),
+            view=view,
+            row=row,
+            previous_row=previous,
+            accounting=seen.accounting,
+            attempts=_with_verdict(seen, verdict),
+            findings=seen.findings,
+            verdict=verdict,
+            progress=seen.progress,
+            opted_in=not seen.opted_out and (seen.opted_in or effective.opt_in or request.by_hand),
+            directive=seen.directive,
+            directive_error=seen.directive_error or effective.refused,
+            mode=effective.mode,
+            paused=request.paused,
+            stopped=request.stopped,
+            dependents_started=seen.dependents_started,
+            dependents_unsatisfied=seen.dependents_unsatisfied,
+            twins=seen.twins,
+            nodes_usable=seen.nodes_usable,
+            nodes_known=seen.nodes_known,
+            min_job_age_s=seen.min_job_age_s,
+            frozen=seen.frozen,
+            own_faults=request.own_faults,
+            expected_restart=request.expected_restart,
+            force=Demand(**request.force.model_dump()) if request.force is not None else None,
+            policy_name=effective.name,
+            policy_hash=effective.hash,
+            catalogue_hash=self.site.catalogue.hash,
+        )
+        policy = effective.policy
+        return c.Decision(
+            verdict=verdict,
+            advice=decide(situation, policy),
+            mode=effective.mode,
+            policy=effective.name,
+            lease_s=policy.lease_s,
+            start_delay_s=policy.start_delay_s,
+            step_deadline_s=policy.step_deadline_s,
+            own_fault_limit=policy.own_fault_limit,
+            permit_wait_s=policy.permit_wait_s,
+            park=policy.park,
+            stop_requeued=policy.stop_requeued,
+        )
+
+
+def failing_view(seen: c.Examination) -> JobView:
+    """The job as it was in the attempt that the findings are about: Slurm may have requeued it already."""
+    view = seen.view
+    assert view is not None
+    number = max((finding.attempt for finding in seen.findings), default=view.restarts)
+    if number >= view.restarts:
+        return view
+    earlier = next((attempt for attempt in seen.attempts if attempt.number == number), None)
+    _, previous = split_rows(view, seen.rows)
+    return view_of_earlier(view, earlier or Attempt(number=number, state=JobState.UNKNOWN), previous)
+
+
+def verdict_of(seen: c.Examination) -> Verdict:
+    """Why, by the built-in rules."""
+    failing = failing_view(seen)
+    down = tuple(sorted(set(failing.nodes) & (set(seen.nodes_known) - set(seen.nodes_up)))) if seen.nodes_known else ()
+    return attribute(failing, seen.findings, nodes_down=down)
+
+
+def _with_verdict(seen: c.Examination, verdict: Verdict) -> tuple[Attempt, ...]:
+    """The attempts, the one in question with its cause: budgets compare causes."""
+    number = failing_view(seen).restarts
+    cause = {
+        "fault_class": verdict.fault_class,
+        "signature": verdict.signature,
+        "suspects": tuple(suspect.node for suspect in verdict.suspects),
+    }
+    return tuple(attempt.model_copy(update=cause) if attempt.number == number else attempt for attempt in seen.attempts)

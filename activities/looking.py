@@ -1,0 +1,414 @@
+"""Activities that look at one job: opening its life, and examining everything a decision may know.
+
+They change nothing in Slurm. What they find is written to the audit store before it is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from temporalio import activity
+
+from activities import contracts as c
+from activities.audit.records import Watched
+from activities.heartbeat import heartbeating
+from activities.outages import outages_are_retried
+from activities.site import Site
+from activities.slurm.answers import Relatives
+from activities.slurm.client import SlurmClient
+from activities.slurm.errors import Refused, SlurmdbdAway
+from activities.slurm.placement import usable_nodes
+from activities.sweep_cursor import SweepCursor, read_cursor
+from activities.telemetry.joblog import read_attempt
+from recovery.attempts import attempts_in_accounting, current_attempt, view_of_earlier, with_attempts
+from recovery.diagnose import LogReader
+from recovery.directive import Directive, parse_comment
+from recovery.progress import Dialect, DialectError, own_dialect
+from recovery.records import Attempt, AttemptRow, Finding, JobState, JobView, NodeView, Progress
+from recovery.scheduler import scheduler_findings
+from recovery.situation import split_rows
+
+MAX_FINDINGS = 40
+MAX_ROWS = 20
+START_DEATH_S = 2.0
+"""A restarted attempt that fails within this, with 1:0 and no output, died of the restart itself."""
+
+
+class LookingActivities:
+    """Reads scheduler, accounting, nodes, relatives and log of one job."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+
+    # -------------------------------------------------------------------------------------------- opening
+
+    @activity.defn(name=c.OPEN_JOB)
+    async def open_job(self, request: c.OpenJob) -> c.JobOpening:
+        """Finds the job's life in the audit store, or begins one; puts the job on the sweep's table."""
+        async with heartbeating():
+            with outages_are_retried():
+                return await self._open(request)
+
+    async def _open(self, request: c.OpenJob) -> c.JobOpening:
+        client = self.site.client(request.cluster)
+        try:
+            view = await client.job(request.job_id)
+        except Refused as refused:
+            return c.JobOpening(refused=refused.message)
+        if view is None:
+            return c.JobOpening(refused=await self._unknown(client, request))
+        if view.job_id != request.job_id:
+            return c.JobOpening(
+                refused=f"Slurm calls job {request.job_id} {view.job_id}: start {request.cluster}-{view.job_id} instead"
+            )
+        rows, _ = await _accounting(client, view)
+        store = self.site.store
+        life = await asyncio.to_thread(
+            lambda: store.open_life(
+                view, accounting=rows, workflow_id=request.workflow_id, run_id=request.run_id, now=_now()
+            )
+        )
+        await asyncio.to_thread(
+            self.site.store.watch, _watched(view, life.life_id, request.workflow_id, paused=life.paused)
+        )
+        await asyncio.to_thread(self._tell_opened, request, view, life.life_id, life.reopened)
+        return c.JobOpening(
+            life_id=life.life_id,
+            reopened=life.reopened,
+            view=view,
+            paused=life.paused,
+            paused_by=life.paused_by,
+            stopped=life.stopped,
+        )
+
+    async def _unknown(self, client: SlurmClient, request: c.OpenJob) -> str:
+        said = f"Slurm on {request.cluster} does not know job {request.job_id}"
+        rows, accounting = await _accounting(client, None, request.job_id)
+        if rows:
+            return f"{said} any more: it ended {rows[-1].state.value} and was purged (MinJobAge)"
+        return f"{said}: check the number{'' if accounting else ' (accounting is off, so its past cannot be told)'}"
+
+    def _tell_opened(self, request: c.OpenJob, view: JobView, life_id: int, reopened: bool) -> None:
+        who = "by hand" if request.by_hand else "by the sweep"
+        word = "opened again" if reopened else "opened"
+        event = c.NewEvent(
+            key=f"{life_id}:opened:{request.run_id}",
+            kind=c.EventKind.OPENED,
+            at=_now(),
+            attempt=view.restarts,
+            summary=f"{word} {who}: job {view.job_id} of {view.user}, {view.state.value}",
+            body={"workflow_id": request.workflow_id, "run_id": request.run_id},
+        )
+        self.site.store.append(
+            request.cluster,
+            request.job_id,
+            life_id,
+            [event],
+            workflow_id=request.workflow_id,
+            run_id=request.run_id,
+            state=view.state.value,
+        )
+
+    # -------------------------------------------------------------------------------------------- examining
+
+    @activity.defn(name=c.EXAMINE)
+    async def examine(self, request: c.ExamineJob) -> c.Examination:
+        """A fresh look at everything about one job; its findings are on record when it answers."""
+        async with heartbeating():
+            with outages_are_retried():
+                return await self._examine(request)
+
+    async def _examine(self, request: c.ExamineJob) -> c.Examination:
+        client = self.site.client(request.cluster)
+        view = await client.job(request.job_id)
+        facts = await self.site.facts(request.cluster)
+        rows, accounting = await _accounting(client, view, request.job_id)
+        if view is None:
+            return c.Examination(rows=rows, accounting=accounting, min_job_age_s=facts.min_job_age_s)
+        known, watched = await asyncio.to_thread(self._known, request)
+        nodes = await self.site.nodes(request.cluster)
+        cursor = read_cursor(watched.cursor if watched is not None else "")
+        expected = request.expected_restarts == view.restarts
+        in_question = _in_question(view, rows, known, nodes, expected)
+        relatives: Relatives | None = None
+        if view.state.is_final or view.completing:
+            try:
+                relatives = await client.relatives(view.job_id, cursor.children)
+            except Refused:
+                relatives = None  # purged meanwhile, or an array as a whole: the next look tells
+        parsed = parse_comment(view.comment)
+        now = _now()
+        reads = in_question is not None or request.read_log
+        subject, row = in_question or (view, None)
+        findings: tuple[Finding, ...] = ()
+        log_progress, has_output = Progress(), True
+        notes: tuple[str, ...] = ()
+        if in_question is not None:
+            findings = scheduler_findings(view, row, now, own_stop=request.own_stop)
+        if reads and subject.state is not JobState.COMPLETED:
+            told, log_progress, has_output, notes = await asyncio.to_thread(
+                self._read_log, subject, cursor, parsed.directive, now
+            )
+            findings = (*findings, *told)[:MAX_FINDINGS]
+        progress = _progress(view, watched)
+        attempts = with_attempts(known, _from_accounting(view, rows))
+        attempts = with_attempts(attempts, [_with_progress(subject, log_progress)])
+        if subject.restarts == view.restarts:
+            progress = _best(progress, log_progress)
+        current = current_attempt(view, progress)
+        if expected and not has_output and _died_at_start(view):
+            current = current.model_copy(update={"own_fault": True})
+        attempts = with_attempts(attempts, [current])
+        await asyncio.to_thread(self._write, request, view, watched, findings, attempts, notes)
+        return c.Examination(
+            view=view,
+            rows=rows[-MAX_ROWS:],
+            accounting=accounting,
+            attempts=attempts[-100:],
+            findings=findings,
+            progress=progress,
+            directive=parsed.directive,
+            directive_error=parsed.error,
+            opted_in=parsed.opted_in,
+            opted_out=parsed.opted_out,
+            dependents_started=relatives.started if relatives is not None else (),
+            dependents_unsatisfied=relatives.unsatisfied if relatives is not None else (),
+            twins=tuple(twin.job_id for twin in relatives.twins) if relatives is not None else (),
+            nodes_usable=usable_nodes(view, nodes),
+            nodes_known=tuple(node.name for node in nodes),
+            nodes_up=tuple(node.name for node in nodes if _is_up(node)),
+            min_job_age_s=facts.min_job_age_s,
+            accounting_lag=view.state is JobState.COMPLETING,
+        )
+
+    def _known(self, request: c.ExamineJob) -> tuple[tuple[Attempt, ...], Watched | None]:
+        store = self.site.store
+        return store.attempts(request.life_id), store.watched_job(request.cluster, request.job_id)
+
+    def _read_log(
+        self, view: JobView, cursor: SweepCursor, directive: Directive, now: datetime
+    ) -> tuple[tuple[Finding, ...], Progress, bool, tuple[str, ...]]:
+        """Findings and progress of an attempt's log, whether it printed anything, and what was in the way."""
+        log = read_attempt(view, cursors=cursor.by_path)
+        reader = LogReader(self.site.catalogue, own=_own_dialect(directive))
+        for part in log.parts:
+            reader.next_file(part.path, offset=part.offset)
+            for chunk in part.chunks():
+                reader.feed(chunk)
+        reader.finish()
+        findings = reader.findings(view.restarts, view, now)
+        progress = reader.progress.progress(view.restarts, at=now)
+        has_output = log.blind or any(part.data for part in log.parts)
+        return findings, progress, has_output, log.notes
+
+    def _write(
+        self,
+        request: c.ExamineJob,
+        view: JobView,
+        watched: Watched | None,
+        findings: Sequence[Finding],
+        attempts: Sequence[Attempt],
+        notes: Sequence[str],
+    ) -> None:
+        events = [
+            c.NewEvent(
+                key=f"{request.life_id}:finding:{finding.id}",
+                kind=c.EventKind.FINDING,
+                at=finding.at or finding.seen_at,
+                attempt=finding.attempt,
+                summary=finding.summary,
+                body=finding.model_dump(mode="json"),
+            )
+            for finding in findings
+        ]
+        ended = f", exit {view.exit_code}:{view.exit_signal}" if view.state.is_final else ""
+        where = f" on {len(view.nodes)} nodes" if view.nodes else ""
+        events.insert(
+            0,
+            c.NewEvent(
+                key=f"{request.life_id}:state:{view.restarts}:{view.state.value}:{view.completing}:{view.held}",
+                kind=c.EventKind.STATE,
+                at=_now(),
+                attempt=view.restarts,
+                summary=f"{view.state.value}{' (completing)' if view.completing else ''}{where}"
+                f"{ended}, restart count {view.restarts}",
+                body={
+                    "state": view.state.value,
+                    "reason": view.reason,
+                    "nodes": list(view.nodes[:512]),
+                    "excluded": list(view.excluded),
+                    "start_time": view.start_time.isoformat() if view.start_time else None,
+                    "end_time": view.end_time.isoformat() if view.end_time else None,
+                },
+            ),
+        )
+        if notes:
+            events.append(
+                c.NewEvent(
+                    key=f"{request.life_id}:blind:{view.restarts}:{view.state.value}",
+                    kind=c.EventKind.WATCHDOG,
+                    at=_now(),
+                    attempt=view.restarts,
+                    summary="; ".join(notes)[:900],
+                )
+            )
+        parsed = parse_comment(view.comment)
+        if parsed.error:
+            events.append(
+                c.NewEvent(
+                    key=f"{request.life_id}:directive:{hash_of(view.comment)}",
+                    kind=c.EventKind.DIRECTIVE,
+                    at=_now(),
+                    attempt=view.restarts,
+                    summary=f"the comment's directive is not understood: {parsed.error}",
+                    body={"comment": view.comment},
+                )
+            )
+        self.site.store.append(
+            request.cluster,
+            request.job_id,
+            request.life_id,
+            events,
+            workflow_id=request.workflow_id,
+            run_id=request.run_id,
+            state=view.state.value,
+            attempts=attempts,
+        )
+        row = _watched(view, request.life_id, request.workflow_id, paused=request.paused)
+        if watched is None or (watched.restarts, watched.stdout, watched.stderr, watched.paused) != (
+            row.restarts,
+            row.stdout,
+            row.stderr,
+            row.paused,
+        ):
+            self.site.store.watch(row)
+
+
+# ------------------------------------------------------------------------------------------------ pieces
+
+
+async def _accounting(
+    client: SlurmClient, view: JobView | None, job_id: str = ""
+) -> tuple[tuple[AttemptRow, ...], bool]:
+    """Accounting's rows where they can matter, and whether there is accounting."""
+    if view is not None and view.restarts == 0 and view.state.is_alive and not view.completing:
+        return (), True
+    try:
+        rows = await client.attempts(view.job_id if view is not None else job_id)
+    except (SlurmdbdAway, Refused):
+        return (), True
+    return (rows, True) if rows is not None else ((), False)
+
+
+def _in_question(
+    view: JobView, rows: Sequence[AttemptRow], known: Sequence[Attempt], nodes: Sequence[NodeView], expected: bool
+) -> tuple[JobView, AttemptRow | None] | None:
+    """The attempt that has something to explain, and its row in accounting; None while nothing has ended."""
+    current, previous = split_rows(view, rows)
+    if view.state is not JobState.PENDING:
+        over = view.state.is_final or view.completing or view.state is JobState.SPECIAL_EXIT
+        return (view, current) if over else None
+    if view.restarts == 0 or expected:
+        return (view, None) if view.held else None
+    earlier = next((one for one in known if one.number == view.restarts - 1), None)
+    if earlier is None:
+        earlier = Attempt(number=view.restarts - 1, nodes=previous.nodes if previous is not None else ())
+    if previous is None:
+        # Without accounting: Slurm requeues a job by itself when one of its nodes is gone.
+        gone = {node.name for node in nodes if not _is_up(node)}
+        if set(earlier.nodes) & gone:
+            previous = AttemptRow(raw_id=view.raw_id, state=JobState.NODE_FAIL, nodes=earlier.nodes)
+    return view_of_earlier(view, earlier, previous), previous
+
+
+def _is_up(node: NodeView) -> bool:
+    return node.state not in {"DOWN", "ERROR", "FUTURE", "UNKNOWN"} and "NOT_RESPONDING" not in node.flags
+
+
+def _from_accounting(view: JobView, rows: Sequence[AttemptRow]) -> tuple[Attempt, ...]:
+    current, _ = split_rows(view, rows)
+    newest = view.restarts if current is not None and rows and rows[-1] == current else view.restarts - 1
+    return attempts_in_accounting(rows[-MAX_ROWS:], newest)
+
+
+def _with_progress(view: JobView, progress: Progress) -> Attempt:
+    return Attempt(
+        number=view.restarts,
+        nodes=view.nodes,
+        first_step=progress.first_step,
+        last_step=progress.step,
+        last_checkpoint=progress.checkpoint,
+    )
+
+
+def _died_at_start(view: JobView) -> bool:
+    if view.state is not JobState.FAILED or (view.exit_code, view.exit_signal) != (1, 0):
+        return False
+    if view.start_time is None or view.end_time is None:
+        return False
+    return view.end_time - view.start_time <= timedelta(seconds=START_DEATH_S)
+
+
+def _progress(view: JobView, watched: Watched | None) -> Progress:
+    if watched is None or watched.attempt != view.restarts:
+        return Progress(attempt=view.restarts)
+    return Progress(
+        attempt=view.restarts,
+        first_step=watched.first_step,
+        first_step_at=watched.first_step_at,
+        step=watched.step,
+        step_at=watched.step_at,
+        total_steps=watched.total_steps,
+        checkpoint=watched.checkpoint,
+        checkpoint_at=watched.checkpoint_at,
+    )
+
+
+def _best(known: Progress, newer: Progress) -> Progress:
+    """Both looks at one attempt together: the first look at the first step, the highest step and checkpoint."""
+    update: dict[str, object] = {"attempt": max(known.attempt, newer.attempt)}
+    if known.first_step is None:
+        update |= {"first_step": newer.first_step, "first_step_at": newer.first_step_at}
+    if newer.step is not None and (known.step is None or newer.step > known.step):
+        update |= {"step": newer.step, "step_at": newer.step_at}
+    if newer.checkpoint is not None and (known.checkpoint is None or newer.checkpoint > known.checkpoint):
+        update |= {"checkpoint": newer.checkpoint, "checkpoint_at": newer.checkpoint_at}
+    if newer.total_steps is not None:
+        update["total_steps"] = newer.total_steps
+    return known.model_copy(update=update)
+
+
+def _own_dialect(directive: Directive) -> Dialect | None:
+    if directive.progress is None:
+        return None
+    try:
+        return own_dialect(directive.progress)
+    except DialectError:
+        return None
+
+
+def _watched(view: JobView, life_id: int, workflow_id: str, *, paused: bool) -> Watched:
+    return Watched(
+        cluster=view.cluster,
+        job_id=view.job_id,
+        life_id=life_id,
+        workflow_id=workflow_id,
+        uid=view.uid,
+        user=view.user,
+        restarts=view.restarts,
+        stdout=view.stdout,
+        stderr=view.stderr,
+        paused=paused,
+    )
+
+
+def hash_of(text: str) -> str:
+    """A short stable name for a text, for idempotency keys."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,232 @@
+"""Watching one restart until it is verified.
+
+When PENDING, ten seconds later and at the start: the exclusions stand, the start time is near, and the reason the job
+waits for is an ordinary one. What slurmctld forgot is applied again; exclusions that strand the job are given up;
+dependents that Slurm gave up on are re-armed. It ends with an outcome, at the latest at the deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from datetime import UTC, datetime, timedelta
+
+from activities import contracts as c
+from activities.site import Site
+from activities.slurm.errors import RefusalKind, Refused
+from activities.telemetry.joblog import AttemptLog, read_attempt
+from recovery.records import JobState, JobView, Outcome, OutcomeKind
+
+LOOK_EVERY_S = 1.0
+SEEN_AGAIN = timedelta(seconds=10)
+"""A change is provisional until it was seen again this much later: slurmctld saves its state every few seconds."""
+
+START_SEEN = timedelta(seconds=3)
+"""A start is believed after this; a restart that dies of a revoked credential dies within two seconds."""
+
+START_DEATH = timedelta(seconds=2)
+NEAR_ENOUGH = timedelta(seconds=3)
+STUCK_REASONS = ("badconstraints", "reqnodenotavail", "partitionconfig", "partitionnodelimit")
+PATIENCE_WITH_REASON = timedelta(seconds=4)
+"""A reason that would mean stuck is believed after this: it may be an old one, until the scheduler's next pass."""
+
+
+class Settling:
+    """One watch over one restart (or guard). Safe to begin again: it only ever looks and repairs."""
+
+    def __init__(self, site: Site, request: c.SettleRequest) -> None:
+        self.site, self.request = site, request
+        self.client = site.client(request.cluster)
+        self.reapplied = 0
+        self.relaxed: tuple[str, ...] = ()
+        self.rearmed: list[str] = []
+        self.excluded = request.excluded
+        self.pending_at: datetime | None = None
+        self.stuck_since: datetime | None = None
+
+    async def watch(self) -> Outcome:
+        request = self.request
+        while True:
+            view = await self.client.job(request.job_id)
+            outcome = await self._judge(view)
+            if outcome is not None:
+                return outcome
+            if _now() >= request.deadline:
+                return self._outcome(OutcomeKind.WAITING, view, "not yet started at the end of the watch")
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _judge(self, view: JobView | None) -> Outcome | None:
+        request = self.request
+        if view is None:
+            return self._outcome(OutcomeKind.GONE, None, "Slurm does not know the job any more")
+        if view.restarts < request.restarts:
+            return self._outcome(OutcomeKind.UNDONE, view, "slurmctld has forgotten the requeue")
+        if view.restarts > request.restarts:
+            return self._outcome(OutcomeKind.REFUSED, view, "somebody else has requeued the job meanwhile")
+        if view.state is JobState.CANCELLED:
+            return self._outcome(OutcomeKind.REFUSED, view, "the job was cancelled after its restart")
+        if view.state is JobState.PENDING or view.state is JobState.COMPLETING:
+            return await self._pending(view)
+        return await self._started(view)
+
+    # -------------------------------------------------------------------------------------------- while it waits
+
+    async def _pending(self, view: JobView) -> Outcome | None:
+        if view.held:
+            return self._outcome(OutcomeKind.REFUSED, view, f"the job is held ({view.reason})")
+        if not set(self.excluded) <= set(view.excluded) or set(self.relaxed) & set(view.excluded):
+            await self._apply(view, "the exclusions were not there")
+            return None
+        if view.completing:
+            return None
+        now = _now()
+        if self.pending_at is None:
+            self.pending_at = now
+            await self._rearm()
+        await self._move_up(view, now)
+        reason = view.reason.lower().replace(" ", "").replace("_", "").strip("()")
+        if reason.startswith(STUCK_REASONS) and "reserved" not in reason:
+            return await self._stuck(view, now)
+        self.stuck_since = None
+        queued = reason not in {"begintime", "none", ""}
+        if queued and now >= self.request.acted_at + SEEN_AGAIN and now >= self.pending_at + SEEN_AGAIN:
+            return self._outcome(OutcomeKind.WAITING, view, f"verified; waits in the queue ({view.reason})")
+        return None
+
+    async def _move_up(self, view: JobView, now: datetime) -> None:
+        """The nodes are free: the start need not wait for the end of the lease (or of the credential's life)."""
+        request = self.request
+        if request.lease_s == request.start_delay_s or view.eligible_time is None:
+            return
+        wanted = max(request.acted_at, self.pending_at or now) + timedelta(seconds=request.start_delay_s)
+        if view.eligible_time > wanted + NEAR_ENOUGH and view.eligible_time > now + NEAR_ENOUGH:
+            await self._lease(view, start_in_s=request.start_delay_s)
+
+    async def _apply(self, view: JobView, why: str) -> None:
+        """Exclusions and start time once more: slurmctld died before it had saved them."""
+        self.reapplied += 1
+        start_in_s = self.request.lease_s if view.completing else self.request.start_delay_s
+        if await self._lease(view, start_in_s=start_in_s, exclude=self.excluded):
+            await self._tell(c.EventKind.WATCHDOG, f"{why}: applied again", f"reapplied:{self.reapplied}")
+
+    async def _stuck(self, view: JobView, now: datetime) -> Outcome | None:
+        """Exclusions that strand the job are given up: a job that cannot be placed does not fail open."""
+        if self.stuck_since is None:
+            self.stuck_since = now
+        if now < self.stuck_since + PATIENCE_WITH_REASON:
+            return None
+        ours = tuple(name for name in self.request.ours if name in view.excluded)
+        if not ours:
+            return self._outcome(OutcomeKind.STUCK, view, f"it cannot be placed ({view.reason}), and not because of us")
+        self.relaxed = tuple(sorted({*self.relaxed, *ours}))
+        self.excluded = tuple(name for name in view.excluded if name not in ours)
+        self.stuck_since = None
+        if await self._lease(view, start_in_s=self.request.start_delay_s, exclude=self.excluded):
+            await self._tell(
+                c.EventKind.WATCHDOG,
+                f"the job could not be placed ({view.reason}): gave up excluding {', '.join(ours)}",
+                f"relaxed:{'+'.join(ours)}",
+            )
+        return None
+
+    async def _lease(self, view: JobView, *, start_in_s: int, exclude: tuple[str, ...] | None = None) -> bool:
+        try:
+            await self.client.lease(
+                self.request.job_id,
+                self.request.restarts,
+                deadline=_now() + timedelta(seconds=30),
+                exclude=exclude,
+                start_in_s=start_in_s,
+            )
+        except Refused as refused:
+            # It started, or changed, between look and act: the next look tells.
+            if refused.kind not in {RefusalKind.NOT_PENDING, RefusalKind.STALE, RefusalKind.BUSY}:
+                await self._tell(
+                    c.EventKind.WATCHDOG, f"not applied again: {refused}", f"unleased:{refused.kind.value}"
+                )
+            return False
+        return True
+
+    async def _rearm(self) -> None:
+        """Dependents that Slurm gave up on wait for this job again."""
+        for child in self.request.rearm:
+            try:
+                await self.client.rearm(child, self.request.job_id, deadline=_now() + timedelta(seconds=30))
+            except Refused as refused:
+                await self._tell(c.EventKind.WATCHDOG, f"dependent {child} not re-armed: {refused}", f"unarmed:{child}")
+            else:
+                self.rearmed.append(child)
+                await self._tell(c.EventKind.STEP, f"dependent {child} waits for the job again", f"rearmed:{child}")
+
+    # -------------------------------------------------------------------------------------------- once it started
+
+    async def _started(self, view: JobView) -> Outcome | None:
+        now = _now()
+        if self.request.rearm and not self.rearmed:
+            await self._rearm()
+        wrong = set(view.nodes) & set(self.request.ours) - set(self.relaxed)
+        if view.state is JobState.FAILED and await self._died_at_start(view):
+            return self._outcome(OutcomeKind.DIED_AT_START, view, "the start died of the restart itself")
+        if view.state.is_final:
+            return self._outcome(OutcomeKind.RESTARTED, view, f"it ran and ended {view.state.value}")
+        if wrong:
+            return self._outcome(
+                OutcomeKind.STARTED_ON_EXCLUDED, view, f"it started on {', '.join(sorted(wrong))} all the same"
+            )
+        if view.state is JobState.CONFIGURING or view.start_time is None:
+            return None
+        if now < view.start_time + START_SEEN or now < self.request.acted_at + SEEN_AGAIN:
+            return None
+        return self._outcome(OutcomeKind.RESTARTED, view, "")
+
+    async def _died_at_start(self, view: JobView) -> bool:
+        if (view.exit_code, view.exit_signal) != (1, 0) or view.start_time is None or view.end_time is None:
+            return False
+        if view.end_time - view.start_time > START_DEATH:
+            return False
+        log = await asyncio.to_thread(self._log, view)
+        return not log.blind and not any(part.data for part in log.parts)
+
+    def _log(self, view: JobView) -> AttemptLog:
+        cursor = self.site.sweep_cursor(self.request.cluster, self.request.job_id)
+        return read_attempt(view, cursors=cursor.by_path)
+
+    # -------------------------------------------------------------------------------------------- records
+
+    def _outcome(self, kind: OutcomeKind, view: JobView | None, reason: str) -> Outcome:
+        running = view is not None and view.start_time is not None and view.state is not JobState.PENDING
+        return Outcome(
+            kind=kind,
+            step_key=self.request.step_key,
+            reason=reason,
+            restarts=view.restarts if view is not None else None,
+            excluded=view.excluded if view is not None else (),
+            relaxed=self.relaxed,
+            reapplied=self.reapplied,
+            rearmed=tuple(self.rearmed),
+            acted_at=self.request.acted_at,
+            pending_at=self.pending_at,
+            started_at=view.start_time if running and view is not None else None,
+            nodes=view.nodes if running and view is not None else (),
+        )
+
+    async def _tell(self, kind: str, summary: str, key: str) -> None:
+        request = self.request
+        name = hashlib.sha256(key.encode()).hexdigest()[:12]
+        event = c.NewEvent(
+            key=f"{request.step_key}:settle:{name}", kind=kind, at=_now(), attempt=request.restarts, summary=summary
+        )
+        await asyncio.to_thread(
+            lambda: self.site.store.append(
+                request.cluster,
+                request.job_id,
+                request.life_id,
+                [event],
+                workflow_id=request.workflow_id,
+                run_id=request.run_id,
+            )
+        )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

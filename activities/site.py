@@ -1,0 +1,114 @@
+"""What the activities of one worker share: the audit store, one Slurm client per cluster, policy and catalogue.
+
+Built by the worker; nothing here decides or acts.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from temporalio.exceptions import ApplicationError
+
+from activities.audit.store import AuditStore
+from activities.slurm.client import SlurmClient
+from activities.sweep_cursor import SweepCursor, read_cursor
+from recovery.faults.catalogue import Catalogue
+from recovery.policy_file import PolicyFile, PolicyFileError
+from recovery.policy_file import parse as parse_policy
+from recovery.records import ClusterFacts, NodeView
+
+log = logging.getLogger("relight.site")
+
+FACTS_AGE_S = 60.0
+NODES_AGE_S = 3.0
+
+
+class PolicySource:
+    """The policy file, read again when it changes. A bad new version is told and the last good one kept."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.problem = ""
+        self._stamp: tuple[int, int] | None = None
+        self._current = parse_policy("", "built-in defaults")
+        if path is not None:
+            # A worker must not start on a policy that its operator cannot have meant.
+            self._current = parse_policy(path.read_text(encoding="utf-8"), str(path))
+            self._stamp = self._look()
+
+    def _look(self) -> tuple[int, int] | None:
+        if self.path is None:
+            return None
+        found = self.path.stat()
+        return (found.st_mtime_ns, found.st_size)
+
+    def current(self) -> PolicyFile:
+        """The newest good policy file."""
+        if self.path is None:
+            return self._current
+        try:
+            stamp = self._look()
+            if stamp == self._stamp:
+                return self._current
+            self._stamp = stamp
+            self._current = parse_policy(self.path.read_text(encoding="utf-8"), str(self.path))
+            self.problem = ""
+            log.info("policy file %s taken up", self.path)
+        except (OSError, UnicodeDecodeError, PolicyFileError) as error:
+            if str(error) != self.problem:
+                log.error("policy file %s cannot be used, the last good one is kept: %s", self.path, error)
+            self.problem = str(error)
+        return self._current
+
+
+@dataclass
+class Site:
+    """Everything the activities need, injected once."""
+
+    store: AuditStore
+    clients: Mapping[str, SlurmClient]
+    policies: PolicySource
+    catalogue: Catalogue
+    evidence_dir: Path
+    sweep_interval_s: float = 2.0
+    _nodes: dict[str, tuple[float, tuple[NodeView, ...]]] = field(default_factory=dict)
+    _facts: dict[str, tuple[float, ClusterFacts]] = field(default_factory=dict)
+
+    def client(self, cluster: str) -> SlurmClient:
+        """The cluster's client; an unknown cluster fails the workflow with the names that exist."""
+        try:
+            return self.clients[cluster]
+        except KeyError:
+            known = ", ".join(sorted(self.clients)) or "none"
+            raise ApplicationError(
+                f"cluster {cluster!r} is not configured here (configured: {known})",
+                type="UnknownCluster",
+                non_retryable=True,
+            ) from None
+
+    async def facts(self, cluster: str) -> ClusterFacts:
+        """The cluster's settings, at most a minute old."""
+        known = self._facts.get(cluster)
+        if known is not None and time.monotonic() - known[0] < FACTS_AGE_S:
+            return known[1]
+        facts = await self.client(cluster).config()
+        self._facts[cluster] = (time.monotonic(), facts)
+        return facts
+
+    async def nodes(self, cluster: str) -> tuple[NodeView, ...]:
+        """All nodes of the cluster, at most a few seconds old; steps read them anew."""
+        known = self._nodes.get(cluster)
+        if known is not None and time.monotonic() - known[0] < NODES_AGE_S:
+            return known[1]
+        nodes = await self.client(cluster).nodes()
+        self._nodes[cluster] = (time.monotonic(), nodes)
+        return nodes
+
+    def sweep_cursor(self, cluster: str, job_id: str) -> SweepCursor:
+        """What the sweep remembers of the job."""
+        row = self.store.watched_job(cluster, job_id)
+        return read_cursor(row.cursor if row is not None else "")

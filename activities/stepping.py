@@ -1,0 +1,266 @@
+"""Activities that change Slurm, one change each, through the gate; every one looks before and after.
+
+A step may run twice: its intent is written first, and a repetition (the intent stands already) finds what the first
+run did instead of doing it again. What the gate refuses is an answer, not an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from activities import contracts as c
+from activities.heartbeat import heartbeating
+from activities.outages import outages_are_retried
+from activities.settling import Settling
+from activities.site import Site
+from activities.slurm.answers import Changed
+from activities.slurm.client import SlurmClient
+from activities.slurm.errors import RefusalKind, Refused
+from activities.slurm.placement import usable_exclusions
+from recovery.attempts import with_attempts
+from recovery.records import Action, Attempt, JobState, JobView, Outcome
+
+ASKED_BY_NAME = (JobState.TIMEOUT, JobState.PREEMPTED)
+"""Endings the gate restarts only when they are named."""
+
+TRY_AGAIN = (RefusalKind.BUSY, RefusalKind.SLURM_ERROR)
+"""Refusals that a moment later may be none."""
+
+
+class SteppingActivities:
+    """restart, guard, stop, release, arm, settle."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+
+    @activity.defn(name=c.RESTART)
+    async def restart(self, request: c.StepRequest) -> c.StepResult:
+        """Requeue, and at once one update with the union of exclusions and the start time (the lease)."""
+        return await self._step(Action.RESTART, request, self._restart)
+
+    @activity.defn(name=c.GUARD)
+    async def guard(self, request: c.StepRequest) -> c.StepResult:
+        """Exclusions and start time for an attempt that Slurm requeued by itself, while it waits."""
+        return await self._step(Action.GUARD, request, self._guard)
+
+    @activity.defn(name=c.STOP)
+    async def stop(self, request: c.StepRequest) -> c.StepResult:
+        """scancel, also of an attempt that still waits."""
+
+        async def change(client: SlurmClient, view: JobView, again: bool) -> tuple[Changed, tuple[str, ...]]:
+            return await client.stop(request.job_id, request.restart_count, deadline=request.deadline), ()
+
+        return await self._step(Action.STOP, request, change)
+
+    @activity.defn(name=c.RELEASE)
+    async def release(self, request: c.StepRequest) -> c.StepResult:
+        """Releases a job that Slurm itself held after a failed launch."""
+
+        async def change(client: SlurmClient, view: JobView, again: bool) -> tuple[Changed, tuple[str, ...]]:
+            return await client.release(request.job_id, request.restart_count, deadline=request.deadline), ()
+
+        return await self._step(Action.RELEASE, request, change)
+
+    @activity.defn(name=c.ARM)
+    async def arm(self, request: c.StepRequest) -> c.StepResult:
+        """Requeue=1 while a --no-requeue job is alive."""
+
+        async def change(client: SlurmClient, view: JobView, again: bool) -> tuple[Changed, tuple[str, ...]]:
+            return await client.arm(request.job_id, request.restart_count, deadline=request.deadline), ()
+
+        return await self._step(Action.ARM, request, change)
+
+    @activity.defn(name=c.SETTLE)
+    async def settle(self, request: c.SettleRequest) -> Outcome:
+        """Watches a restart or guard until it is verified; see activities/settling.py."""
+        async with heartbeating():
+            with outages_are_retried():
+                outcome = await Settling(self.site, request).watch()
+                await asyncio.to_thread(self.site.store.release_permit, request.step_key, _now())
+                return outcome
+
+    # -------------------------------------------------------------------------------------------- changes
+
+    async def _restart(
+        self, client: SlurmClient, view: JobView, request: c.StepRequest, again: bool
+    ) -> tuple[Changed, tuple[str, ...]]:
+        exclude, dropped = await self._exclusions(client, view, request)
+        cursor = await asyncio.to_thread(self.site.sweep_cursor, request.cluster, request.job_id)
+        # The nodes of an attempt that ended are free: the start may be near. Otherwise the lease is the far start,
+        # and `settle` moves it up once they are free.
+        free = view.state.is_final and not view.completing
+        changed = await client.restart(
+            request.job_id,
+            request.restart_count,
+            deadline=request.deadline,
+            start_in_s=request.start_delay_s if free else request.lease_s,
+            exclude=exclude,
+            again=again,
+            states=(request.state,) if request.state in ASKED_BY_NAME else (),
+            children=cursor.children,
+        )
+        return changed, dropped
+
+    async def _guard(
+        self, client: SlurmClient, view: JobView, request: c.StepRequest, again: bool
+    ) -> tuple[Changed, tuple[str, ...]]:
+        exclude, dropped = await self._exclusions(client, view, request)
+        changed = await client.lease(
+            request.job_id,
+            request.restart_count,
+            deadline=request.deadline,
+            exclude=exclude,
+            start_in_s=request.lease_s if view.completing else request.start_delay_s,
+        )
+        return changed, dropped
+
+    async def _exclusions(
+        self, client: SlurmClient, view: JobView, request: c.StepRequest
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The union to stand in ExcNodeList, and what had to be left out so that the job can still be placed."""
+        nodes = await client.nodes()
+        ours = set(request.keep_excluded)
+        theirs = tuple(name for name in view.excluded if name not in ours)
+        wanted = (*request.exclude, *(name for name in request.keep_excluded if name not in request.exclude))
+        chosen = usable_exclusions(view, nodes, wanted, keep=theirs)
+        return chosen.kept, chosen.dropped
+
+    # -------------------------------------------------------------------------------------------- one step
+
+    async def _step(
+        self, action: Action, request: c.StepRequest, change: Callable[..., Awaitable[object]]
+    ) -> c.StepResult:
+        async with heartbeating():
+            with outages_are_retried():
+                return await self._look_act_look(action, request, change)
+
+    async def _look_act_look(
+        self, action: Action, request: c.StepRequest, change: Callable[..., Awaitable[object]]
+    ) -> c.StepResult:
+        client = self.site.client(request.cluster)
+        again = not await asyncio.to_thread(self._write_intent, action, request)
+        view = await client.job(request.job_id)
+        if view is None:
+            return await self._refused(action, request, RefusalKind.UNKNOWN_JOB, "Slurm does not know the job any more")
+        if action is Action.STOP and again and view.state is JobState.CANCELLED:
+            return await self._done(action, request, view, already=True)
+        try:
+            if action in {Action.RESTART, Action.GUARD}:
+                answer = await change(client, view, request, again)
+            else:
+                answer = await change(client, view, again)
+        except Refused as refused:
+            if refused.kind in TRY_AGAIN and _now() < request.deadline:
+                raise ApplicationError(str(refused), type="Refused", category=ApplicationErrorCategory.BENIGN) from None
+            return await self._refused(action, request, refused.kind, refused.message)
+        assert isinstance(answer, tuple)
+        changed, dropped = answer
+        return await self._done(
+            action,
+            request,
+            changed.view or view,
+            already=changed.already,
+            note=changed.note,
+            acted_at=changed.acted_at,
+            dropped=dropped,
+        )
+
+    def _write_intent(self, action: Action, request: c.StepRequest) -> bool:
+        """True when this is the first run of the step. No audit, no action: it raises when it cannot be written."""
+        event = c.NewEvent(
+            key=f"{request.step_key}:intent",
+            kind=c.EventKind.STEP,
+            at=_now(),
+            attempt=request.restart_count,
+            summary=f"{action.value} asked of Slurm for restart count {request.restart_count}",
+            body={"action": action.value, "done": None, "exclude": list(request.exclude)},
+        )
+        return self._append(request, [event]) == 1
+
+    async def _refused(self, action: Action, request: c.StepRequest, kind: RefusalKind, message: str) -> c.StepResult:
+        event = c.NewEvent(
+            key=f"{request.step_key}:refused:{kind.value}",
+            kind=c.EventKind.STEP,
+            at=_now(),
+            attempt=request.restart_count,
+            summary=f"{action.value} refused ({kind.value}): {message}",
+            body={"action": action.value, "done": False, "refused": kind.value},
+        )
+        await asyncio.to_thread(self._append, request, [event])
+        return c.StepResult(done=False, refused=kind.value, message=message)
+
+    async def _done(
+        self,
+        action: Action,
+        request: c.StepRequest,
+        view: JobView,
+        *,
+        already: bool = False,
+        note: str = "",
+        acted_at: datetime | None = None,
+        dropped: tuple[str, ...] = (),
+    ) -> c.StepResult:
+        acted_at = acted_at or _now()
+        words = [f"{action.value} done{' (it had been done before)' if already else ''}"]
+        if view.excluded:
+            words.append(f"excluded: {', '.join(view.excluded)}")
+        if dropped:
+            words.append(f"not excluded, so that the job can be placed: {', '.join(dropped)}")
+        if note:
+            words.append(note)
+        event = c.NewEvent(
+            key=f"{request.step_key}:done",
+            kind=c.EventKind.STEP,
+            at=acted_at,
+            attempt=request.restart_count,
+            summary="; ".join(words),
+            body={
+                "action": action.value,
+                "done": True,
+                "already": already,
+                "acted_at": acted_at.isoformat(),
+                "restarts": view.restarts,
+                "state": view.state.value,
+                "excluded": list(view.excluded),
+                "dropped": list(dropped),
+            },
+        )
+        ended: tuple[Attempt, ...] = ()
+        if action is Action.RESTART:
+            running = request.state is not None and not request.state.is_final
+            ended = (Attempt(number=request.restart_count, restarted_by="relight", ended_by_us=running),)
+        await asyncio.to_thread(self._append, request, [event], ended)
+        return c.StepResult(
+            done=True,
+            already=already,
+            message="; ".join(words),
+            restarts=view.restarts,
+            excluded=view.excluded,
+            dropped=dropped,
+            acted_at=acted_at,
+        )
+
+    def _append(self, request: c.StepRequest, events: list[c.NewEvent], attempts: tuple[Attempt, ...] = ()) -> int:
+        store = self.site.store
+        if attempts:
+            numbers = {attempt.number for attempt in attempts}
+            known = store.attempts(request.life_id)
+            attempts = tuple(one for one in with_attempts(known, attempts) if one.number in numbers)
+        return store.append(
+            request.cluster,
+            request.job_id,
+            request.life_id,
+            events,
+            workflow_id=request.workflow_id,
+            run_id=request.run_id,
+            attempts=attempts,
+        )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

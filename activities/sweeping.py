@@ -1,0 +1,287 @@
+"""The sweep: one scheduler read and one pass over the logs for all jobs of a cluster, every few seconds.
+
+It starts a workflow for each job that opted in and signals a job's workflow only when something about that job
+changed. Its text is not trusted and it decides nothing: the workflow reads the job again by itself. What it remembers
+lives in SQL, so that another sweep can go on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities import contracts as c
+from activities.audit.records import Watched
+from activities.audit.trouble import AuditUnavailable
+from activities.site import Site
+from activities.slurm.answers import SweepRow
+from activities.slurm.errors import SlurmError
+from activities.sweep_cursor import MAX_CHILDREN, SweepCursor, read_cursor
+from activities.telemetry.logwatch import LogWatch
+from recovery.directive import parse_comment
+from recovery.records import JobState, Progress
+
+log = logging.getLogger("relight.sweep")
+
+BEAT_S = 1.0
+ONE_SWEEP_S = 150.0
+"""Longest single sweep: longer than a gate call against a slurmctld that does not answer."""
+
+START_LIMIT = 50
+"""Workflows started or signalled at once."""
+
+GONE = "gone"
+SETTLED = frozenset({JobState.COMPLETED, JobState.CANCELLED})
+
+
+@lru_cache(maxsize=50_000)
+def speaks_to_us(comment: str) -> bool:
+    """Whether the comment opts in (or tries to: a bad directive is told on the job's record)."""
+    return parse_comment(comment).opted_in
+
+
+class SweepingActivities:
+    """The one activity of ClusterWatch."""
+
+    def __init__(self, site: Site, temporal: Client) -> None:
+        self.site, self.temporal = site, temporal
+        self._tried: dict[str, str] = {}
+        self._logs = LogWatch(site.catalogue)
+
+    @activity.defn(name=c.SWEEP)
+    async def sweep(self, request: c.SweepRequest) -> c.SweepReport:
+        """Sweeps for about `duration_s`, heartbeating counts."""
+        self.site.client(request.cluster)
+        report = c.SweepReport()
+        ends = time.monotonic() + request.duration_s
+        while time.monotonic() < ends and not activity.is_worker_shutdown():
+            began = time.monotonic()
+            report = await self._one(request.cluster, report)
+            left = self.site.sweep_interval_s - (time.monotonic() - began)
+            if left > 0:
+                await asyncio.sleep(left)
+        if activity.is_worker_shutdown():
+            raise ApplicationError(
+                "this worker stops; another one goes on",
+                type="WorkerStops",
+                category=ApplicationErrorCategory.BENIGN,
+            )
+        return report
+
+    async def _one(self, cluster: str, report: c.SweepReport) -> c.SweepReport:
+        """One sweep. The heartbeat goes on only while it moves: a sweep that hangs is ended and told."""
+        began = time.monotonic()
+        work = asyncio.create_task(self._sweep_once(cluster, report))
+        try:
+            while not work.done():
+                activity.heartbeat(report)
+                if time.monotonic() - began > ONE_SWEEP_S:
+                    raise TimeoutError(f"a sweep took longer than {ONE_SWEEP_S:g} s")
+                await asyncio.wait({work}, timeout=BEAT_S)
+            return work.result()
+        except (SlurmError, AuditUnavailable, RPCError, TimeoutError) as problem:
+            text = f"{type(problem).__name__}: {problem}"[:200]
+            if text != report.last_error:
+                log.warning("the sweep of %s is blind: %s", cluster, text)
+            return report.model_copy(
+                update={
+                    "errors": report.errors + 1,
+                    "blind_s": report.blind_s + (time.monotonic() - began),
+                    "last_error": text,
+                }
+            )
+        finally:
+            work.cancel()
+
+    async def _sweep_once(self, cluster: str, report: c.SweepReport) -> c.SweepReport:
+        rows = await self.site.client(cluster).sweep(self._everything(cluster))
+        watched = {row.job_id: row for row in await asyncio.to_thread(self.site.store.watched, cluster)}
+        links = _links(rows)
+        changed: dict[str, Watched] = {}
+        signals: dict[str, tuple[str, list[str]]] = {}
+        starts: list[SweepRow] = []
+        for row in rows:
+            known = watched.pop(row.job_id, None)
+            if known is None:
+                if self._is_new(cluster, row):
+                    starts.append(row)
+                continue
+            cursor = read_cursor(known.cursor)
+            after = _with_links(cursor, row, links)
+            if row.seen != known.seen:
+                signals[row.job_id] = (row.state.value, ["state"])
+            if row.seen != known.seen or after != cursor:
+                changed[row.job_id] = known.model_copy(update={"seen": row.seen, "cursor": after.model_dump_json()})
+            waiting = row.state is JobState.PENDING and row.restarts > 0 and cursor.attempt != row.restarts
+            if row.state is JobState.RUNNING or row.completing or waiting:
+                looked, told = await self._read_logs(changed.get(row.job_id, known), row, waiting=waiting)
+                if looked is not None:
+                    changed[row.job_id] = looked
+                if told:
+                    signals.setdefault(row.job_id, (row.state.value, []))[1].extend(told)
+        for job_id, known in watched.items():
+            if known.seen != GONE:
+                signals[job_id] = ("", [GONE])
+                changed[job_id] = known.model_copy(update={"seen": GONE})
+        limit = asyncio.Semaphore(START_LIMIT)
+        sent = await asyncio.gather(
+            *(self._start(cluster, row, limit) for row in starts),
+            *(self._signal(cluster, job_id, state, told, limit) for job_id, (state, told) in signals.items()),
+        )
+        # Saved after the signals: a crash between the two tells a job twice, never not at all.
+        unsent = {name for name in sent if name}
+        saved = [row for job_id, row in changed.items() if job_id not in unsent]
+        if saved:
+            await asyncio.to_thread(self.site.store.save_cursors, cluster, saved)
+        return report.model_copy(
+            update={
+                "sweeps": report.sweeps + 1,
+                "jobs": len(rows),
+                "watched": len(rows) and sum(1 for row in rows if row.job_id not in watched) - len(starts),
+                "started": report.started + len(starts),
+                "signals": report.signals + len(signals),
+            }
+        )
+
+    # -------------------------------------------------------------------------------------------- who is watched
+
+    def _everything(self, cluster: str) -> bool:
+        """Whether the policy opts jobs in by place, so that jobs without a comment count as well."""
+        return self.site.policies.current().opts_in_somewhere(cluster)
+
+    def _is_new(self, cluster: str, row: SweepRow) -> bool:
+        opted_in = speaks_to_us(row.comment)
+        if not opted_in and self._everything(cluster):
+            effective = self.site.policies.current().resolve(cluster, row.partition, row.account, None, qos=row.qos)
+            opted_in = effective.opt_in and not parse_comment(row.comment).opted_out
+        if not opted_in or row.state in SETTLED:
+            return False
+        return self._tried.get(f"{cluster}-{row.job_id}") != row.seen
+
+    # -------------------------------------------------------------------------------------------- logs
+
+    async def _read_logs(self, known: Watched, row: SweepRow, *, waiting: bool) -> tuple[Watched | None, list[str]]:
+        """Progress and faults that are new in the job's log."""
+        if known.restarts != row.restarts:
+            return None, []  # the workflow has not looked at this attempt yet: paths may be old
+        cursor = read_cursor(known.cursor)
+        before = _progress_of(known, row.restarts)
+        look = await asyncio.to_thread(lambda: self._logs.look(known, cursor, row.restarts, before, waiting=waiting))
+        if look is None:
+            return None, []
+        after = known.model_copy(
+            update={
+                "cursor": look.cursor.model_dump_json(),
+                "attempt": row.restarts,
+                "first_step": look.progress.first_step,
+                "first_step_at": look.progress.first_step_at,
+                "step": look.progress.step,
+                "step_at": look.progress.step_at,
+                "total_steps": look.progress.total_steps,
+                "checkpoint": look.progress.checkpoint,
+                "checkpoint_at": look.progress.checkpoint_at,
+            }
+        )
+        told = []
+        if before.first_step is None and look.progress.first_step is not None:
+            told.append("progress")
+        if look.new_faults:
+            told.append("fault")
+        return after, told
+
+    # -------------------------------------------------------------------------------------------- telling workflows
+
+    async def _start(self, cluster: str, row: SweepRow, limit: asyncio.Semaphore) -> str:
+        workflow_id = f"{cluster}-{row.job_id}"
+        nodes = f"{row.node_count} node{'s' if row.node_count != 1 else ''}"
+        async with limit:
+            await self.temporal.start_workflow(
+                "JobRecovery",
+                {"cluster": cluster, "job_id": row.job_id, "by": "watch"},
+                id=workflow_id,
+                task_queue=c.workflow_queue(cluster),
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                static_summary=f"job {row.job_id} of {row.user}, {nodes}, {_plain(row.name)}"[:200],
+            )
+        # Remembered only here: where the workflow refuses the job, it is not started again until something changes.
+        self._tried[workflow_id] = row.seen
+        if len(self._tried) > 100_000:
+            self._tried.clear()
+        return ""
+
+    async def _signal(self, cluster: str, job_id: str, state: str, told: list[str], limit: asyncio.Semaphore) -> str:
+        """Signals the job's workflow; one that is no more is started again. Gives the id where it could not."""
+        workflow_id = f"{cluster}-{job_id}"
+        observation = c.Observation(changes=tuple(told), state=state)
+        async with limit:
+            try:
+                await self.temporal.get_workflow_handle(workflow_id).signal("observe", observation)
+                return ""
+            except RPCError as problem:
+                if problem.status is not RPCStatusCode.NOT_FOUND:
+                    log.warning("workflow %s could not be told: %s", workflow_id, problem)
+                    return job_id
+            return await self._revive(cluster, job_id, told)
+
+    async def _revive(self, cluster: str, job_id: str, told: list[str]) -> str:
+        """The workflow of a watched job has ended, by a person or a fault: begun again, unless the job is gone."""
+        if told == [GONE]:
+            await asyncio.to_thread(self.site.store.unwatch, cluster, job_id)
+            return ""
+        workflow_id = f"{cluster}-{job_id}"
+        try:
+            ended = await self.temporal.get_workflow_handle(workflow_id).describe()
+            why = (ended.status or WorkflowExecutionStatus.FAILED).name
+        except RPCError:
+            why = "unknown to Temporal"
+        log.warning("the workflow of watched job %s is %s: started again", workflow_id, why)
+        await self.temporal.start_workflow(
+            "JobRecovery",
+            {"cluster": cluster, "job_id": job_id, "by": "watch"},
+            id=workflow_id,
+            task_queue=c.workflow_queue(cluster),
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        )
+        return ""
+
+
+def _links(rows: list[SweepRow]) -> dict[str, tuple[str, ...]]:
+    """Which jobs wait for which: Slurm forgets the link once it is fulfilled, so it is remembered."""
+    return {row.job_id: tuple(link.child for link in row.dependents) for row in rows if row.dependents}
+
+
+def _with_links(cursor: SweepCursor, row: SweepRow, links: dict[str, tuple[str, ...]]) -> SweepCursor:
+    children = tuple(sorted({*cursor.children, *links.get(row.job_id, ())}))[:MAX_CHILDREN]
+    return cursor if children == cursor.children else cursor.model_copy(update={"children": children})
+
+
+def _progress_of(known: Watched, attempt: int) -> Progress:
+    if known.attempt != attempt:
+        return Progress(attempt=attempt)
+    return Progress(
+        attempt=attempt,
+        first_step=known.first_step,
+        first_step_at=known.first_step_at,
+        step=known.step,
+        step_at=known.step_at,
+        total_steps=known.total_steps,
+        checkpoint=known.checkpoint,
+        checkpoint_at=known.checkpoint_at,
+    )
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())[:80]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

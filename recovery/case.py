@@ -1,0 +1,240 @@
+"""One situation worked out for the rules: the state that counts, the attempt in question, its nodes, its budgets.
+
+Also the two things every rule needs alike: which suspects may be excluded, and how an advice is put together. No rule
+stands here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from recovery.budgets import LAUNCH_SIGNATURE, budgets
+from recovery.policy_numbers import Policy
+from recovery.records import (
+    Action,
+    Advice,
+    Attempt,
+    Budget,
+    Confidence,
+    FaultClass,
+    JobState,
+    JobView,
+    Retry,
+    Suspect,
+)
+from recovery.situation import Situation
+
+PURGE_MARGIN_S = 60
+"""An ended job is decided upon this long before Slurm forgets it (MinJobAge after its end)."""
+
+NODE_FAIL_SIGNATURE = "scheduler.node_fail"
+
+_EXCLUDED_AT_ONCE = frozenset({FaultClass.HARDWARE, FaultClass.INTERCONNECT})
+_FAILURES = frozenset({JobState.FAILED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.OUT_OF_MEMORY})
+_STRENGTH = {Confidence.HIGH: 0, Confidence.MEDIUM: 1, Confidence.LOW: 2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A situation of a job that Slurm still knows, seen with one policy."""
+
+    situation: Situation
+    policy: Policy
+    view: JobView
+    state: JobState
+    """The state that counts: what accounting says while the scheduler only says COMPLETING, and the gentler of the two
+    when they differ about an ended attempt."""
+    ended: bool
+    """The current attempt is over and Slurm will not go on with it by itself."""
+    node_fail_requeued: bool
+    """A node failed and Slurm has requeued the job by itself; it waits."""
+    launch_failed: bool
+    """`launch failed requeued held`: a prolog failed on a node; Slurm holds the job."""
+    failing: Attempt
+    """The attempt in question: the current one, or the one before it when Slurm has already requeued."""
+    attempts: tuple[Attempt, ...]
+    """Up to and with `failing`, oldest first."""
+    allocation: frozenset[str]
+    """Nodes of `failing`."""
+    budgets: tuple[Budget, ...]
+
+    @property
+    def actionable(self) -> bool:
+        """True when an ordinary rule could change something in Slurm."""
+        return self.ended or self.node_fail_requeued or self.launch_failed
+
+    @property
+    def named_ending(self) -> bool:
+        """TIMEOUT or PREEMPTED, and the policy's `restart_on` names it."""
+        return self.state.value in {ending.value for ending in self.policy.restart_on}
+
+    def used(self, name: str) -> float:
+        return next(budget.used for budget in self.budgets if budget.name == name)
+
+    def is_spent(self, name: str) -> bool:
+        return any(budget.name == name and budget.left <= 0 for budget in self.budgets)
+
+    def purge_at(self) -> datetime | None:
+        """Latest moment for a change to an ended job, before Slurm forgets it; None when its end is not known."""
+        row_end = self.situation.row.end_time if self.situation.row else None
+        end = self.view.end_time or row_end or self.failing.end_time
+        if end is None:
+            return None
+        return end + timedelta(seconds=max(0, self.situation.min_job_age_s - PURGE_MARGIN_S))
+
+    def advise(
+        self,
+        action: Action,
+        rule: str,
+        reason: str,
+        *,
+        exclude: tuple[str, ...] = (),
+        look_again_at: datetime | None = None,
+        notify: bool = False,
+    ) -> Advice:
+        verdict = self.situation.verdict
+        return Advice(
+            action=action,
+            rule=rule,
+            reason=reason,
+            exclude=exclude,
+            restart_count=self.view.restarts,
+            fault_class=verdict.fault_class,
+            signature=verdict.signature,
+            mode=self.situation.mode,
+            look_again_at=look_again_at,
+            notify=notify,
+            budgets=self.budgets,
+            policy=self.situation.policy_name,
+            policy_hash=self.situation.policy_hash or self.policy.hash,
+            catalogue_hash=self.situation.catalogue_hash,
+        )
+
+    def leave_alone(self, rule: str, reason: str, *, notify: bool = False) -> Advice:
+        return self.advise(Action.LEAVE_ALONE, rule, reason, notify=notify)
+
+    def exclusions(self, *, at_once: bool | None = None, weak_too: bool = False) -> tuple[str, ...]:
+        """Suspects the next attempt should avoid, beyond those already excluded.
+
+        Only nodes of the job's own allocation: what a job prints can never keep it, or anybody, off other nodes. Of
+        hardware and interconnect faults (or `at_once`) suspects are excluded the first time, unless they are weak;
+        everything else only when the same node was a suspect in an earlier attempt too. The surest come first, and
+        none is excluded that would leave too few usable nodes, or more than the policy's share of the cluster.
+        """
+        situation, view = self.situation, self.view
+        if at_once is None:
+            at_once = situation.verdict.fault_class in _EXCLUDED_AT_ONCE
+        before = {node for attempt in self.attempts[:-1] for node in attempt.suspects}
+        taken = set(view.excluded)
+        usable = set(situation.nodes_usable) - taken
+        counted = bool(situation.nodes_usable or situation.nodes_known)
+        share = self.policy.max_excluded_share * len(situation.nodes_known)
+        most = max(1, int(share)) if situation.nodes_known else len(self.allocation)
+        chosen: list[str] = []
+        for suspect in sorted(situation.verdict.suspects, key=_surest_first):
+            node = suspect.node
+            fit = at_once and (weak_too or suspect.confidence is not Confidence.LOW)
+            if node not in self.allocation or node in taken or node in view.required_nodes or node in chosen:
+                continue
+            if not fit and node not in before:
+                continue
+            if len(chosen) >= most or (counted and len(usable - {*chosen, node}) < max(1, view.min_nodes)):
+                continue
+            chosen.append(node)
+        return tuple(chosen)
+
+
+def _surest_first(suspect: Suspect) -> tuple[int, int, str]:
+    return _STRENGTH[suspect.confidence], 0 if suspect.trusted else 1, suspect.node
+
+
+def build_case(situation: Situation, view: JobView, policy: Policy) -> Case:
+    state = _state(situation, view)
+    if state in _FAILURES and situation.verdict.fault_class is FaultClass.NONE and not situation.findings:
+        # It did fail: that nothing speaks of a fault only means that nothing was seen.
+        why = f"the job ended {state.value} and nothing tells why"
+        verdict = situation.verdict.model_copy(
+            update={"fault_class": FaultClass.UNKNOWN, "retry": Retry.YES, "reason": why}
+        )
+        situation = situation.model_copy(update={"verdict": verdict})
+    requeued = view.state is JobState.PENDING and view.restarts > 0 and not situation.expected_restart
+    launch_failed = view.state is JobState.PENDING and "launch failed" in plain_reason(view)
+    node_fail_requeued = (
+        requeued and not launch_failed and not view.held and _previous_state(situation, view) is JobState.NODE_FAIL
+    )
+    current = view.restarts - 1 if node_fail_requeued else view.restarts
+    attempts = tuple(attempt for attempt in situation.attempts if attempt.number <= current)
+    known = attempts[-1] if attempts and attempts[-1].number == current else Attempt(number=current)
+    failing = _with_verdict(known, situation, view, ended=state.is_final)
+    attempts = (*(attempt for attempt in attempts if attempt.number < current), failing)
+    row = situation.previous_row if node_fail_requeued else situation.row
+    allocation = set(failing.nodes) | set(row.nodes if row else ())
+    if not node_fail_requeued:
+        allocation |= set(view.nodes)
+    return Case(
+        situation=situation,
+        policy=policy,
+        view=view,
+        state=state,
+        ended=state.is_final,
+        node_fail_requeued=node_fail_requeued,
+        launch_failed=launch_failed,
+        failing=failing,
+        attempts=attempts,
+        allocation=frozenset(allocation),
+        budgets=budgets(attempts, policy, situation.directive, situation.now),
+    )
+
+
+def plain_reason(view: JobView) -> str:
+    """Slurm's pending reason in lower case with blanks: some commands print underscores instead."""
+    return view.reason.replace("_", " ").strip().lower()
+
+
+def _state(situation: Situation, view: JobView) -> JobState:
+    row = situation.row
+    if row is None:
+        return view.state
+    if view.state is JobState.COMPLETING and row.state.is_final | (row.state is JobState.REQUEUED):
+        return row.state
+    # Never revive what accounting holds for finished or cancelled, even where the scheduler still says something else.
+    if view.state.is_final and row.state in {JobState.COMPLETED, JobState.CANCELLED}:
+        return row.state
+    return view.state
+
+
+def _previous_state(situation: Situation, view: JobView) -> JobState:
+    if situation.previous_row is not None:
+        return situation.previous_row.state
+    for attempt in situation.attempts:
+        if attempt.number == view.restarts - 1 and attempt.state is not JobState.UNKNOWN:
+            return attempt.state
+    if situation.verdict.signature.startswith(NODE_FAIL_SIGNATURE):
+        return JobState.NODE_FAIL
+    return JobState.UNKNOWN
+
+
+def _with_verdict(attempt: Attempt, situation: Situation, view: JobView, *, ended: bool) -> Attempt:
+    """The attempt with what is known since it was recorded: the verdict, the newest progress, its end."""
+    progress = situation.progress if situation.progress.attempt == attempt.number else None
+    steps = [step for step in (attempt.last_step, progress.step if progress else None) if step is not None]
+    saved = [step for step in (attempt.last_checkpoint, progress.checkpoint if progress else None) if step is not None]
+    current = attempt.number == view.restarts
+    return attempt.model_copy(
+        update={
+            "fault_class": situation.verdict.fault_class,
+            "signature": situation.verdict.signature or attempt.signature,
+            "suspects": tuple(sorted({*attempt.suspects, *(suspect.node for suspect in situation.verdict.suspects)})),
+            "last_step": max(steps, default=None),
+            "last_checkpoint": max(saved, default=None),
+            "first_step": attempt.first_step if attempt.first_step is not None or not progress else progress.first_step,
+            "nodes": attempt.nodes or (view.nodes if current else ()),
+            "start_time": attempt.start_time or (view.start_time if current else None),
+            "end_time": attempt.end_time or (view.end_time if current and ended else None),
+            "exit_code": view.exit_code if current and ended else attempt.exit_code,
+        }
+    )
+
+
+__all__ = ["LAUNCH_SIGNATURE", "Case", "build_case", "plain_reason"]

@@ -1,0 +1,133 @@
+"""Cuts a log into blocks of whole lines that are scanned in one piece, and turns raw bytes into text fit to be stored.
+
+Bytes stay bytes: nothing is decoded before something was found in it. A block never costs more than its size,
+whatever stands in it: lines without end, NUL bytes, invalid UTF-8. No matching happens here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import accumulate
+
+BLOCK_BYTES = 1 << 20
+"""Size of a block; also the longest line that is looked at in one piece."""
+
+LINE_CHARACTERS = 2_000
+"""Longest text kept of one line."""
+
+_ESCAPE = b"\x1b"
+_PARAMETERS = bytes(range(0x20, 0x40))  # what may stand between ESC [ and its final byte
+_UNPRINTABLE = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if code != 0x09}
+
+
+class Block:
+    """Whole lines of a log. `text` is what is matched: colours removed, carriage returns turned into newlines."""
+
+    def __init__(self, raw: bytes, offset: int, line: int) -> None:
+        self.raw = raw
+        self.offset = offset
+        """Byte offset of the block in the log."""
+        self.line = line
+        """Number of its first line, counted from 1."""
+        self._plain = raw if _ESCAPE not in raw else _without_colours(raw)
+        self.text = self._plain if b"\r" not in self._plain else self._plain.replace(b"\r", b"\n")
+
+    @cached_property
+    def lines(self) -> int:
+        """How many lines end in it. Several times quicker than bytes.count for a single byte."""
+        return len(self.raw) - len(self.raw.replace(b"\n", b""))
+
+    def where(self, position: int) -> tuple[int, int]:
+        """Line number and byte offset in the log of the line that a position in `text` lies on.
+
+        A carriage return does not start a new line.
+        """
+        index = bisect_right(self._ends, position)
+        start = self._raw_ends[index - 1] if index else 0
+        return self.line + index, self.offset + start
+
+    def span(self, position: int) -> tuple[int, int]:
+        """Where in `text` the line around a position begins and ends; here a carriage return ends a line."""
+        end = self.text.find(b"\n", position)
+        return self.text.rfind(b"\n", 0, position) + 1, len(self.text) if end < 0 else end
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return _line_ends(self._plain)
+
+    @cached_property
+    def _raw_ends(self) -> list[int]:
+        return self._ends if self._plain is self.raw else _line_ends(self.raw)
+
+
+class BlockCutter:
+    """Takes a log piece by piece and gives it back in blocks of whole lines. Not for use by two threads at once."""
+
+    def __init__(self, *, offset: int = 0, line: int = 1) -> None:
+        self._carry = b""
+        self._offset = offset
+        self._line = line
+
+    @property
+    def next_line(self) -> int:
+        """Number of the line that the next block starts with."""
+        return self._line
+
+    @property
+    def next_offset(self) -> int:
+        return self._offset
+
+    def feed(self, data: bytes) -> Iterator[Block]:
+        """Yields every block that is complete; what follows the last line end is kept for the next call."""
+        start = 0
+        while len(self._carry) + len(data) - start >= BLOCK_BYTES:
+            take = BLOCK_BYTES - len(self._carry)
+            piece = self._carry + data[start : start + take]
+            start += take
+            cut = line_end(piece) or len(piece)
+            self._carry = piece[cut:]
+            yield self._block(piece[:cut])
+        rest = self._carry + data[start:] if self._carry or start else data
+        cut = line_end(rest)
+        self._carry = rest[cut:]
+        if cut:
+            yield self._block(rest[:cut])
+
+    def finish(self) -> Iterator[Block]:
+        """Yields the last, unfinished line, if there is one."""
+        rest, self._carry = self._carry, b""
+        if rest:
+            yield self._block(rest)
+
+    def _block(self, raw: bytes) -> Block:
+        block = Block(raw, self._offset, self._line)
+        self._offset += len(raw)
+        self._line += block.lines
+        return block
+
+
+def line_end(data: bytes) -> int:
+    """The position behind the last line end, 0 where there is none. A progress bar ends its lines with returns."""
+    return data.rfind(b"\n") + 1 or data.rfind(b"\r") + 1
+
+
+def shown(line: bytes) -> str:
+    """A line as text that any store takes: decoded with replacement, without control bytes, cut to 2,000 characters."""
+    return line[: 4 * LINE_CHARACTERS].decode("utf-8", "replace").translate(_UNPRINTABLE).strip()[:LINE_CHARACTERS]
+
+
+def _line_ends(data: bytes) -> list[int]:
+    """The positions behind each newline."""
+    return list(accumulate(len(line) + 1 for line in data.split(b"\n")[:-1]))
+
+
+def _without_colours(data: bytes) -> bytes:
+    """Removes terminal control sequences (ESC [ … letter). Splitting keeps this linear on hostile input."""
+    first, *rest = data.split(_ESCAPE + b"[")
+    pieces = [first]
+    for piece in rest:
+        body = piece.lstrip(_PARAMETERS)
+        pieces.append(body[1:] if body[:1].isalpha() else piece)
+    return b"".join(pieces)

@@ -1,0 +1,333 @@
+"""The policy file: named policies, how far relight may go where, and what a job may ask for.
+
+Pure: text in, a checked `PolicyFile` out, or one error that lists every problem with file, line, key and reason.
+Reading the file is the caller's.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from recovery.directive import Directive
+from recovery.policy_numbers import Policy, Switch
+from recovery.records import Mode, Record, gentlest
+from recovery.yaml_lines import Lines, Path, Problem, dotted, read_lines
+
+BUILT_IN = "default"
+"""The policy that always exists; a file may redefine it."""
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+
+
+class PolicyFileError(ValueError):
+    """The file cannot be used. The text lists every problem, one a line."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+class PolicyEntry(Policy):
+    """One policy of the file. What it leaves out comes from the policy it extends, or from the built-in defaults."""
+
+    extends: Name | None = None
+    """Name of the policy whose values hold where this one says nothing."""
+
+
+class Scope(BaseModel):
+    """What holds in one cluster, partition, account or QOS."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    mode: Mode | None = None
+    """Strongest mode allowed here: monitor, approve or act. The gentlest of all that apply wins."""
+    policy: Name | None = None
+    """Policy of jobs here that name none themselves."""
+    opt_in: Switch | None = None
+    """Watch jobs here although their comment does not opt in."""
+
+
+class ClusterScope(Scope):
+    """What holds in one cluster, and closer in."""
+
+    mode: Mode | None = Mode.MONITOR
+    """Strongest mode allowed in this cluster; a new cluster starts in monitor."""
+    partitions: dict[str, Scope] = Field(default_factory=dict)
+    """By partition name."""
+    accounts: dict[str, Scope] = Field(default_factory=dict)
+    """By account name."""
+    qos: dict[str, Scope] = Field(default_factory=dict)
+    """By QOS name."""
+
+
+class MayAsk(BaseModel):
+    """What a job may ask for in its comment. A comment can only ever make its treatment gentler in mode and budget."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    policies: tuple[Name, ...] | None = None
+    """Policies a job may name; left out: any of this file."""
+    progress: Switch = True
+    """Whether a job may bring its own expression for progress lines."""
+    stop_codes: Switch = True
+    """Whether a job may name exit codes that mean: do not restart me."""
+
+
+class PolicyDocument(BaseModel):
+    """The policy file as it is written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    default_policy: Name = BUILT_IN
+    """Policy of jobs for which nothing else names one."""
+    policies: dict[Name, PolicyEntry] = Field(default_factory=dict)
+    """Named policies."""
+    clusters: dict[str, ClusterScope] = Field(default_factory=dict)
+    """How far relight may go, by cluster name. A cluster that is not named is in monitor mode."""
+    may_ask: MayAsk = MayAsk()
+    """What a job may ask for in its comment."""
+
+
+class EffectivePolicy(Record):
+    """The policy and mode that hold for one job."""
+
+    policy: Policy
+    name: str
+    mode: Mode
+    hash: str = Field(description="changes whenever the policy's values, its name or the mode change")
+    opt_in: bool = Field(default=False, description="the site watches this job even if its comment does not opt in")
+    refused: str = Field(default="", description="why the job's directive cannot be followed; treat as directive_error")
+    mode_from: str = Field(default="", description="who sets the mode, for people: 'cluster prod'")
+
+
+class PolicyFile:
+    """A checked policy file."""
+
+    def __init__(self, document: PolicyDocument, policies: Mapping[str, Policy], file: str) -> None:
+        self.document = document
+        self.file = file
+        self._policies = dict(policies)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all policies, sorted."""
+        return tuple(sorted(self._policies))
+
+    @property
+    def hash(self) -> str:
+        """Twelve hex digits of the whole file's meaning."""
+        return hashlib.sha256(self.document.model_dump_json().encode()).hexdigest()[:12]
+
+    def policy(self, name: str) -> Policy:
+        """The policy of that name; a name that no longer exists gives the default one."""
+        return self._policies.get(name) or self._policies[self.document.default_policy]
+
+    def opts_in_somewhere(self, cluster: str) -> bool:
+        """Whether jobs of this cluster may be watched although their comment says nothing."""
+        place = self.document.clusters.get(cluster, ClusterScope())
+        closer = (*place.partitions.values(), *place.accounts.values(), *place.qos.values())
+        return any(scope.opt_in for scope in (place, *closer))
+
+    def resolve(
+        self,
+        cluster: str,
+        partition: str = "",
+        account: str = "",
+        directive: Directive | None = None,
+        *,
+        qos: str = "",
+        mode: Mode | None = None,
+        policy: str | None = None,
+    ) -> EffectivePolicy:
+        """What holds for a job. The gentlest mode wins; the closest word names the policy. Never raises.
+
+        `mode` and `policy` are what a person said when starting the workflow by hand; they may ask for no more than
+        the job's comment may.
+        """
+        asked = directive or Directive()
+        place = self.document.clusters.get(cluster, ClusterScope())
+        scopes: list[tuple[str, Scope]] = [(f"cluster {cluster}", place)]
+        for kind, name, known in (
+            ("account", account, place.accounts),
+            ("qos", qos, place.qos),
+            ("partition", partition, place.partitions),
+        ):
+            # Several partitions ("a,b") are all in question until the job runs.
+            scopes += [(f"{kind} {part}", known[part]) for part in name.split(",") if part in known]
+        limits = [(who, scope.mode or (Mode.MONITOR if scope is place else None)) for who, scope in scopes]
+        limits += [("the job's comment", asked.mode), ("the workflow's start", mode)]
+        strongest = gentlest(*(limit for _, limit in limits))
+
+        refused = self._refused(asked) or self._refused(Directive(policy=policy))
+        named = [scope.policy for _, scope in scopes if scope.policy] or [self.document.default_policy]
+        wanted = policy or asked.policy
+        name = wanted if wanted and not refused else named[-1]
+        values = self.policy(name)
+        opt_ins = [scope.opt_in for _, scope in scopes if scope.opt_in is not None]
+        return EffectivePolicy(
+            policy=values,
+            name=name,
+            mode=strongest,
+            hash=hashlib.sha256(f"{values.hash} {name} {strongest.value}".encode()).hexdigest()[:12],
+            opt_in=bool(opt_ins and opt_ins[-1]),
+            refused=refused,
+            mode_from=next(who for who, limit in limits if limit is strongest),
+        )
+
+    def _refused(self, asked: Directive) -> str:
+        may = self.document.may_ask
+        if asked.policy is not None:
+            allowed = self.names if may.policies is None else may.policies
+            if asked.policy not in allowed:
+                names = ", ".join(allowed) or "none"
+                return f"policy {asked.policy!r} is not one that a job may ask for here, expected one of: {names}"
+        if asked.progress is not None and not may.progress:
+            return "a job may not bring its own progress expression here (may_ask.progress is off)"
+        if asked.stop_codes and not may.stop_codes:
+            return "a job may not name its own stop codes here (may_ask.stop_codes is off)"
+        return ""
+
+
+def parse(text: str, name: str) -> PolicyFile:
+    """The policy file in `text`; `name` is what errors call it. Empty text means all defaults: monitor everywhere.
+
+    Raises PolicyFileError, which lists every problem.
+    """
+    read = read_lines(text, name)
+    if read.problems:
+        raise PolicyFileError(read.problems)
+    data = {} if read.data is None else read.data
+    if not isinstance(data, dict):
+        raise PolicyFileError((Problem(name, 1, "", f"expected keys such as policies and clusters, not {data!r:.60}"),))
+    merged = _extended(data, read, name)
+    try:
+        document = PolicyDocument.model_validate(merged.data)
+    except ValidationError as error:
+        raise PolicyFileError(_problems(error, merged, read, name)) from None
+    policies = {BUILT_IN: Policy()}
+    for key, entry in document.policies.items():
+        policies[key] = Policy.model_validate(entry.model_dump(exclude={"extends"}))
+    unknown = _unknown_names(document, policies, read, name)
+    if unknown:
+        raise PolicyFileError(unknown)
+    return PolicyFile(document, policies, name)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the file, for editors and for checking it elsewhere."""
+    schema = PolicyDocument.model_json_schema()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "relight policy file",
+        **{key: value for key, value in schema.items() if key != "title"},
+    }
+
+
+class _Merged:
+    """The data with `extends` followed, and where each value of a policy really stands."""
+
+    def __init__(self, data: dict[str, Any], homes: dict[Path, Path]) -> None:
+        self.data = data
+        self.homes = homes
+
+
+def _extended(data: dict[str, Any], read: Lines, name: str) -> _Merged:
+    written = data.get("policies")
+    if not isinstance(written, dict) or not all(isinstance(entry, dict | None) for entry in written.values()):
+        return _Merged(data, {})  # the model tells what is wrong with it
+    problems: list[Problem] = []
+    merged: dict[str, dict[str, Any]] = {}
+    homes: dict[Path, Path] = {}
+    for key in written:
+        chain = _chain(key, written, read, name, problems)
+        values: dict[str, Any] = {}
+        for link in reversed(chain):
+            for field, value in (written[link] or {}).items():
+                values[field] = value
+                homes[("policies", key, field)] = ("policies", link, field)
+        own = (written[key] or {}).get("extends")
+        values.pop("extends", None)
+        merged[key] = values if own is None else {**values, "extends": own}
+    if problems:
+        raise PolicyFileError(tuple(dict.fromkeys(problems)))
+    return _Merged({**data, "policies": merged}, homes)
+
+
+def _chain(key: str, written: dict[str, Any], read: Lines, name: str, problems: list[Problem]) -> list[str]:
+    """The policy and those it extends, nearest first."""
+    chain = [key]
+    while True:
+        path = ("policies", chain[-1], "extends")
+        parent = (written[chain[-1]] or {}).get("extends")
+        if parent is None or (parent == BUILT_IN and BUILT_IN not in written):
+            return chain
+        if parent in chain:
+            circle = " -> ".join([*chain[chain.index(parent) :], str(parent)])
+            problems.append(Problem(name, read.line(path), dotted(path), f"goes in a circle ({circle})"))
+            return chain
+        if not isinstance(parent, str) or parent not in written:
+            reason = f"{parent!r:.80} is not a policy of this file{_meant(str(parent), [*written, BUILT_IN])}"
+            problems.append(Problem(name, read.line(path), dotted(path), reason))
+            return chain
+        chain.append(parent)
+
+
+def _unknown_names(
+    document: PolicyDocument, policies: Mapping[str, Policy], read: Lines, name: str
+) -> tuple[Problem, ...]:
+    used: list[tuple[Path, str]] = [(("default_policy",), document.default_policy)]
+    used += [(("may_ask", "policies", at), value) for at, value in enumerate(document.may_ask.policies or ())]
+    for cluster, place in document.clusters.items():
+        root: Path = ("clusters", cluster)
+        used += [((*root, "policy"), place.policy)] if place.policy else []
+        for kind, scopes in (("partitions", place.partitions), ("accounts", place.accounts), ("qos", place.qos)):
+            used += [((*root, kind, key, "policy"), scope.policy) for key, scope in scopes.items() if scope.policy]
+    return tuple(
+        Problem(name, read.line(path), dotted(path), f"{value!r} is not a policy of this file{_meant(value, policies)}")
+        for path, value in used
+        if value not in policies
+    )
+
+
+def _problems(error: ValidationError, merged: _Merged, read: Lines, name: str) -> tuple[Problem, ...]:
+    found: dict[tuple[int | None, str], Problem] = {}
+    for item in error.errors():
+        path: Path = tuple(part for part in item["loc"] if part != "[key]")
+        path = merged.homes.get(path[:3], path[:3]) + path[3:]
+        problem = Problem(name, read.line(path), dotted(path), _reason(item, path))
+        found.setdefault((problem.line, problem.key), problem)
+    return tuple(found.values())
+
+
+def _reason(item: Any, path: Path) -> str:
+    if item["type"] == "extra_forbidden":
+        return f"is not known{_meant(str(path[-1]), _known_keys(path[:-1]))}"
+    message = str(item["msg"])
+    if item["type"] == "value_error":
+        return message.removeprefix("Value error, ")
+    expected = "a mapping of keys to values" if "dictionary" in message else message.removeprefix("Input should be ")
+    return f"is {item['input']!r:.80}, expected {expected[0].lower()}{expected[1:]}"
+
+
+def _known_keys(parent: Path) -> tuple[str, ...]:
+    shapes: dict[int, type[BaseModel]] = {0: PolicyDocument}
+    if parent[:1] == ("policies",):
+        shapes[2] = PolicyEntry
+    if parent[:1] == ("clusters",):
+        shapes |= {2: ClusterScope, 4: Scope}
+    if parent[:1] == ("may_ask",):
+        shapes[1] = MayAsk
+    shape = shapes.get(len(parent))
+    return tuple(shape.model_fields) if shape else ()
+
+
+def _meant(wrong: str, known: Any) -> str:
+    near = difflib.get_close_matches(wrong, list(known), n=1)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f", expected one of: {', '.join(sorted(known))}" if known else ""

@@ -1,0 +1,121 @@
+"""Every number and switch of a policy, with its unit, bounds, default and meaning.
+
+Only values stand here; what they lead to stands in `rules.py`. Nothing is read from a file here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Count = Annotated[int, Field(strict=True, ge=0, le=100_000)]
+Seconds = Annotated[int, Field(strict=True, ge=0, le=30 * 24 * 3600)]
+Share = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
+ExitCode = Annotated[int, Field(strict=True, ge=1, le=255)]
+Switch = Annotated[bool, Field(strict=True)]
+
+
+class OnSilence(StrEnum):
+    """What happens when nobody answered a request for approval in time."""
+
+    LEAVE_ALONE = "leave_alone"
+    RESTART = "restart"
+
+
+class RestartOn(StrEnum):
+    """Endings that are no fault, and are restarted only where a policy names them."""
+
+    TIMEOUT = "TIMEOUT"
+    PREEMPTED = "PREEMPTED"
+
+
+class Policy(BaseModel):
+    """One named policy. Every value has a default, so a policy file only says what differs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    # Budgets. Each counts restarts already made; a restart is allowed while the count is below the limit.
+    max_restarts: Count = 10
+    """Restarts of one job in all. A job's own `max_restarts` may only lower this."""
+    max_restarts_per_day: Count = 6
+    """Restarts of one job within any 24 hours."""
+    max_restarts_same_cause: Count = 3
+    """Restarts after the same cause (fault class and signature) since the job last advanced."""
+    max_restarts_no_new_checkpoint: Count = 3
+    """Restarts since the job last completed a new checkpoint or a step above its best. Not counted while the job's
+    progress cannot be read at all."""
+    max_node_hours_without_progress: Annotated[float, Field(strict=True, gt=0, le=1e9, allow_inf_nan=False)] = 2000.0
+    """Node-hours spent since the job last advanced. Not counted while the job's progress cannot be read at all."""
+    max_restarts_unknown: Count = 2
+    """Restarts after a cause that could not be told, since the job last advanced."""
+    max_restarts_launch: Count = 3
+    """Releases of a job that Slurm holds because its launch failed (a prolog failed on a node)."""
+
+    # Restarting.
+    lease_s: Annotated[int, Field(strict=True, ge=10, le=3600)] = 60
+    """Start time given with a restart, in seconds from now: when relight dies, Slurm starts the job by itself then."""
+    start_delay_s: Annotated[int, Field(strict=True, ge=5, le=600)] = 5
+    """Earliest start, in seconds after the old attempt's nodes are free. Below 5 Slurm revokes the job's credential."""
+    step_deadline_s: Annotated[int, Field(strict=True, ge=5, le=600)] = 60
+    """Longest time from decision to a change in Slurm; later the change is refused and decided anew."""
+    restart_on: Annotated[tuple[RestartOn, ...], Field(max_length=2)] = ()
+    """Endings that are no fault but are restarted all the same: TIMEOUT, PREEMPTED."""
+    arm_requeue: Switch = True
+    """Set Requeue=1 on an opted-in job submitted with --no-requeue while it is alive; once FAILED it is too late."""
+    stop_requeued: Switch = False
+    """When a budget is spent, also cancel an attempt that Slurm itself requeued. Otherwise it is left to Slurm."""
+    own_fault_limit: Annotated[int, Field(strict=True, ge=1, le=20)] = 3
+    """Restarts in a row that may die of relight's own doing (credential revoked at start) before it gives up."""
+    in_job_retry_limit_s: Seconds = 1800
+    """How long a job that goes on after a fault (a retry loop in its own script) is left to help itself."""
+
+    # Approval.
+    approve_wait_s: Annotated[int, Field(strict=True, ge=10, le=7 * 24 * 3600)] = 1800
+    """Longest wait for a person's yes in approve mode. An ended job waits at most until MinJobAge - 60 s,
+    unless parked."""
+    park: Switch = False
+    """Approve mode: requeue an ended job at once with a late start time and wait for the yes there, so that Slurm does
+    not forget the job meanwhile."""
+    on_silence: OnSilence = OnSilence.LEAVE_ALONE
+    """What happens when nobody answered in time."""
+
+    # Harm in numbers. Checked in one SQL transaction per cluster before each act.
+    permit_wait_s: Seconds = 240
+    """Longest wait for a permit, or for a frozen cluster, before ordinary scheduling goes on without relight."""
+    max_restarts_at_once: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 10
+    """Jobs of one cluster that may be restarting at the same moment."""
+    max_actions_per_hour: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 60
+    """Changes relight may make in one cluster within any hour."""
+    max_excluded_share: Share = 0.1
+    """Share of the cluster's nodes that may be excluded from jobs by relight at the same time."""
+    exclude_expiry_s: Annotated[int, Field(strict=True, ge=600, le=30 * 24 * 3600)] = 24 * 3600
+    """How long an exclusion counts; older ones are not renewed at the next restart."""
+
+    # Exit codes.
+    stop_codes: Annotated[tuple[ExitCode, ...], Field(max_length=32)] = (93,)
+    """Exit codes by which a job says: do not restart me. 93 is NVIDIA Resiliency Extension's."""
+    elsewhere_codes: Annotated[tuple[ExitCode, ...], Field(max_length=32)] = (16,)
+    """Exit codes by which a job asks to run on other hardware, to tell a bad GPU from bad data. 16 is Megatron's. Such
+    an ending counts neither as the same cause nor as lack of progress."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.lease_s <= self.start_delay_s:
+            raise ValueError(
+                f"lease_s is {self.lease_s}, expected more than start_delay_s ({self.start_delay_s}): the lease must "
+                "outlast the earliest start"
+            )
+        both = set(self.stop_codes) & set(self.elsewhere_codes)
+        if both:
+            raise ValueError(f"exit code {min(both)} stands in stop_codes and in elsewhere_codes, expected one of them")
+        return self
+
+    @property
+    def hash(self) -> str:
+        """Twelve hex digits that tell two policies apart, for the record of a decision."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]

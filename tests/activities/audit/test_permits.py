@@ -1,0 +1,178 @@
+"""Permits: the caps of a cluster hold whoever asks, however many at once, and however often they ask."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.audit.permits import ASK_AGAIN, SLOT
+from activities.audit.store import AuditStore, KeyTaken
+from recovery.records import Action
+from tests.activities.audit.samples import NOON, all_at_once, at, opened, request
+
+ROOT = Path(__file__).parents[3]
+SLOT_S = SLOT.total_seconds()
+
+
+def test_without_caps_everything_is_granted(store: AuditStore, cluster: str) -> None:
+    assert all(store.permit(request(cluster, str(n), nodes=(f"n{n}",))).granted for n in range(10))
+
+
+def test_a_step_that_was_granted_is_granted_again(store: AuditStore, cluster: str) -> None:
+    step = request(cluster, "1", max_restarts_at_once=1)
+    assert store.permit(step).granted
+    assert store.permit(step).granted
+    assert not store.permit(request(cluster, "2", max_restarts_at_once=1)).granted
+    store.release_permit(step.step_key, at(30))
+    assert store.permit(step.model_copy(update={"now": at(7200)})).granted
+    assert store.permit(request(cluster, "2", max_restarts_at_once=1)).granted
+
+
+def test_a_step_key_of_another_job_is_refused(store: AuditStore, cluster: str) -> None:
+    step = request(cluster, "1")
+    store.permit(step)
+    others: list[dict[str, Any]] = [{"job_id": "2"}, {"cluster": f"{cluster}-b"}]
+    for other in others:
+        with pytest.raises(KeyTaken, match=step.step_key):
+            store.permit(step.model_copy(update=other))
+
+
+def test_a_restart_waits_for_a_place_and_gets_it_on_release(store: AuditStore, cluster: str) -> None:
+    for step in ("1", "2"):
+        assert store.permit(request(cluster, step, max_restarts_at_once=2)).granted
+    third = request(cluster, "3", max_restarts_at_once=2)
+    answer = store.permit(third)
+    assert (answer.granted, answer.until) == (False, NOON + ASK_AGAIN)
+    assert "max_restarts_at_once" in answer.reason
+    store.release_permit(f"{cluster}/1", NOON)
+    store.release_permit(f"{cluster}/1", NOON)
+    store.release_permit("no such step", NOON)
+    assert store.permit(third).granted
+    assert not store.permit(request(cluster, "4", max_restarts_at_once=2)).granted
+
+
+def test_a_place_ends_by_itself(store: AuditStore, cluster: str) -> None:
+    store.permit(request(cluster, "1", max_restarts_at_once=1))
+    late = request(cluster, "2", max_restarts_at_once=1, now=at(SLOT_S - 3))
+    assert store.permit(late).until == at(SLOT_S)
+    assert store.permit(late.model_copy(update={"now": at(SLOT_S)})).granted
+
+
+@pytest.mark.parametrize(
+    ("action", "granted"), [(Action.STOP, 3), (Action.ARM, 3), (Action.GUARD, 1), (Action.RELEASE, 1)]
+)
+def test_only_what_brings_jobs_back_takes_a_place(
+    store: AuditStore, cluster: str, action: Action, granted: int
+) -> None:
+    steps = [request(cluster, str(n), action, max_restarts_at_once=1) for n in range(3)]
+    assert sum(store.permit(step).granted for step in steps) == granted
+
+
+def test_actions_per_hour_tell_when_the_next_is_due(store: AuditStore, cluster: str) -> None:
+    for number in range(3):
+        assert store.permit(
+            request(cluster, str(number), Action.STOP, max_actions_per_hour=3, now=at(number * 60))
+        ).granted
+    fourth = request(cluster, "3", Action.STOP, max_actions_per_hour=3, now=at(200))
+    answer = store.permit(fourth)
+    assert (answer.granted, answer.until) == (False, at(3600))
+    assert store.permit(fourth.model_copy(update={"max_actions_per_hour": 2})).until == at(3660)
+    assert store.permit(fourth.model_copy(update={"now": at(3600)})).granted
+
+
+def test_no_more_nodes_are_excluded_than_the_share_allows(store: AuditStore, cluster: str) -> None:
+    share: dict[str, Any] = {"max_excluded_share": 0.05}  # 5 of 100 nodes
+    assert store.permit(request(cluster, "1", nodes=("n1", "n2", "n3"), **share)).granted
+    answer = store.permit(request(cluster, "2", nodes=("n4", "n5", "n6"), **share))
+    assert (answer.granted, answer.until) == (False, NOON + ASK_AGAIN)
+    assert "max_excluded_share" in answer.reason
+    assert store.permit(request(cluster, "3", nodes=("n3", "n4", "n5"), **share)).granted
+    assert store.permit(request(cluster, "4", nodes=("n1", "n5"), **share)).granted, "they are excluded already"
+    assert store.permit(request(cluster, "5", **share)).granted, "it excludes nothing"
+    assert not store.permit(request(cluster, "6", nodes=("n6",), **share)).granted
+
+
+def test_more_exclusions_than_the_share_allows_at_all_are_denied(store: AuditStore, cluster: str) -> None:
+    answer = store.permit(request(cluster, "1", nodes=("a", "b", "c"), cluster_nodes=8, max_excluded_share=0.25))
+    assert (answer.granted, answer.until) == (False, None)
+    assert "max_excluded_share" in answer.reason
+
+
+def test_a_small_cluster_may_avoid_one_node(store: AuditStore, cluster: str) -> None:
+    few: dict[str, Any] = {"cluster_nodes": 4, "max_excluded_share": 0.1}
+    assert store.permit(request(cluster, "1", nodes=("n1",), **few)).granted
+    assert not store.permit(request(cluster, "2", nodes=("n2",), **few)).granted
+
+
+def test_an_unknown_number_of_nodes_is_waited_for(store: AuditStore, cluster: str) -> None:
+    blind = request(cluster, "1", nodes=("n1",), cluster_nodes=0, max_excluded_share=0.1)
+    assert store.permit(blind).until == NOON + ASK_AGAIN
+    assert store.permit(blind.model_copy(update={"nodes": ()})).granted
+
+
+def test_exclusions_end_with_their_time_or_with_the_job(store: AuditStore, cluster: str) -> None:
+    share: dict[str, Any] = {"max_excluded_share": 0.01}
+    life = opened(store, cluster, "1").life_id
+    store.permit(request(cluster, "1", nodes=("n1",), exclusion_s=600, **share))
+    second = request(cluster, "2", nodes=("n2",), **share)
+    assert store.permit(second.model_copy(update={"now": at(595)})).until == at(600)
+    store.close_life(life, "finished", at(300))
+    assert store.permit(second.model_copy(update={"now": at(301), "exclusion_s": 60})).granted
+    third = request(cluster, "3", nodes=("n3",), **share)
+    assert not store.permit(third.model_copy(update={"now": at(360)})).granted
+    assert store.permit(third.model_copy(update={"now": at(361)})).granted
+
+
+@pytest.mark.parametrize("cap", ["max_restarts_at_once", "max_actions_per_hour", "max_excluded_share"])
+def test_a_cap_of_nothing_denies(store: AuditStore, cluster: str, cap: str) -> None:
+    answer = store.permit(request(cluster, "1", nodes=("n1",), **{cap: 0}))
+    assert (answer.granted, answer.until) == (False, None)
+    assert cap in answer.reason
+
+
+def test_clusters_do_not_share_their_caps(store: AuditStore, cluster: str) -> None:
+    assert store.permit(request(cluster, "1", max_restarts_at_once=1)).granted
+    assert store.permit(request(f"{cluster}-b", "1", max_restarts_at_once=1)).granted
+
+
+def test_sixty_threads_get_no_more_than_the_cap(store: AuditStore, cluster: str) -> None:
+    caps: dict[str, Any] = {"max_restarts_at_once": 7, "max_actions_per_hour": 100, "max_excluded_share": 0.2}
+    steps = [request(cluster, str(n), nodes=(f"n{n}",), **caps) for n in range(60)]
+    answers = all_at_once([lambda step=step: store.permit(step) for step in steps])  # type: ignore[misc]
+    assert sum(answer.granted for answer in answers) == 7
+
+
+def test_one_step_asked_for_from_forty_threads_takes_one_place(store: AuditStore, cluster: str) -> None:
+    step = request(cluster, "1", max_restarts_at_once=2, max_actions_per_hour=2)
+    assert all(answer.granted for answer in all_at_once([lambda: store.permit(step)] * 40))
+    assert store.permit(request(cluster, "2", max_restarts_at_once=2, max_actions_per_hour=2)).granted
+
+
+def test_sixty_askers_in_four_processes_get_no_more_than_the_cap(store: AuditStore, url: str, cluster: str) -> None:
+    askers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.activities.audit.asker", url, cluster, f"p{number}", "15"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for number in range(4)
+    ]
+    try:
+        for asker in askers:
+            assert asker.stdout is not None
+            assert asker.stdout.readline() == "ready\n"
+        for asker in askers:
+            assert asker.stdin is not None
+            asker.stdin.write("go\n")
+            asker.stdin.flush()
+        granted = [line for asker in askers for line in asker.communicate(timeout=120)[0].split()]
+        assert [asker.returncode for asker in askers] == [0] * 4
+    finally:
+        for asker in askers:
+            asker.kill()
+            asker.wait()
+    assert len(set(granted)) == len(granted) == 5  # five of a hundred nodes may be excluded

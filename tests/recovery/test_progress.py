@@ -1,0 +1,165 @@
+"""Progress: completed steps and completed checkpoints, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from recovery.faults.blocks import BlockCutter
+from recovery.progress import DialectError, ProgressReader, own_dialect
+from tests.recovery.logs import NOW, saved, step, steps
+
+
+def read(text: str | bytes, *, piece: int = 1 << 20, every: bool = False, own: str | None = None) -> ProgressReader:
+    data = text.encode() if isinstance(text, str) else text
+    reader = ProgressReader(own=own_dialect(own) if own else None)
+    cutter = BlockCutter()
+    for start in range(0, len(data), piece):
+        for block in cutter.feed(data[start : start + piece]):
+            reader.read(block, every=every)
+    for block in cutter.finish():
+        reader.read(block, every=every)
+    return reader
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (step(8100), 8100),
+        (" iteration     8100/   50000 | consumed samples: 1 | elapsed time per iteration (ms): 5211.4 |", 8100),
+        ("0:  iteration     8100/   50000 | elapsed time per iteration (s): 5.2 | TFLOPs: 151.2", 8100),
+        ("[default0]: iteration 12/ 50000 | loss: 1.0", 12),
+        ("step 57 | loss 2.3311 | lr 3.0e-4", 57),
+        ("iter 3436 step 53: loss 2.9911, iter time: 400.10ms", 53),
+        ("[Rank 0] step=510, skipped=8, lr=[1e-4]", 510),
+        ("step 6 step_time 458.59s throughput 2.11 seq/s loss 1.67 grad norm 10.1", 6),
+        ("loss = 1.06, step = 80", 80),
+        ("'global_step/max_steps': '185/619', 'loss': 1.2", 185),
+        ("Step: 120/1000 train_loss=0.5 Loss: 0.5", 120),
+        ("\x1b[32mstep 33\x1b[0m loss 1.5", 33),
+        ("train:  45%|####5     | 9/20 [00:05<00:06,  1.71it/s, loss=7.1]", 9),
+        ("Training: 3%|3 | 377/2724 [13:55:57<86:19:10, 132.41s/it]", 377),
+    ],
+)
+def test_a_completed_step_is_understood(line: str, expected: int) -> None:
+    assert read(line + "\n").highest == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[before the start of training step] datetime: 2026-11-12 20:08:52",
+        "save every 100 steps, log every 10 steps",
+        "warmup_steps: 2000, lr: 3e-4",
+        "--train-iters 50000 --eval-iters 10",
+        "eval step 12 loss 2.2",
+        "validation: step 9/10 loss 2.2",
+        "resuming from step 400",
+        " validation loss at iteration 1000 | lm loss value: 7.1",
+        "iteration 12 starts",
+        "  successfully loaded checkpoint from /ckpt at iteration 20",
+    ],
+)
+def test_settings_evaluations_and_starts_are_no_steps(line: str) -> None:
+    assert read(line + "\n").highest is None
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (saved(1200), 1200),
+        ("  successfully saved checkpoint from iteration      10 to /ckpt [ t 1/1, p 1/1 ]", 10),
+        ("INFO saved checkpoint to /ckpt/step_00000420", 420),
+        ("Saved a checkpoint for step 77 in 3.1 s", 77),
+        ("checkpoint saved: /ckpt/run/step=400.pt", 400),
+        ("Checkpoint at step 90 is complete", 90),
+    ],
+)
+def test_a_completed_checkpoint_is_understood(line: str, expected: int) -> None:
+    assert read(line + "\n").checkpoint == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "saving checkpoint at iteration      20 to /ckpt in torch format",
+        "Saving model checkpoint to /out/checkpoint-10",
+        "loading checkpoint from /ckpt at iteration 20",
+        "  successfully loaded checkpoint from /ckpt at iteration 20",
+        "checkpoint interval: 100 steps",
+        "failed to save checkpoint at step 20",
+    ],
+)
+def test_a_checkpoint_that_is_only_begun_or_loaded_does_not_count(line: str) -> None:
+    assert read(line + "\n").checkpoint is None
+
+
+def test_first_last_and_highest_step_of_a_log() -> None:
+    reader = read(steps(101, 140, total=200) + saved(120) + "shutting down\n")
+    progress = reader.progress(3, at=NOW)
+    assert (progress.attempt, progress.first_step, progress.step, progress.total_steps) == (3, 101, 140, 200)
+    assert progress.checkpoint == 120
+    assert progress.step_at == progress.first_step_at == progress.checkpoint_at == NOW
+
+
+@pytest.mark.parametrize("piece", [100, 1_000, 50_000])
+def test_the_same_progress_however_the_log_arrives(piece: int) -> None:
+    text = steps(1, 60) + saved(60) + steps(61, 90)
+    reader = read(text, piece=piece)
+    assert reader.first is not None
+    assert (reader.first.step, reader.highest, reader.checkpoint, reader.resumed) == (1, 90, 60, ())
+
+
+def test_a_counter_that_jumps_back_is_a_resume() -> None:
+    reader = read(steps(1, 27) + "restarted\n" + steps(21, 36), every=True)
+    assert [mark.step for mark in reader.resumed] == [21]
+    assert (reader.highest, reader.last and reader.last.step) == (36, 36)
+
+
+def test_nothing_is_known_of_an_empty_log() -> None:
+    progress = read("hello\n").progress(0, at=NOW)
+    assert (progress.first_step, progress.step, progress.step_at, progress.checkpoint_at) == (None, None, None, None)
+
+
+def test_evaluation_bars_do_not_count_where_real_steps_are_told() -> None:
+    text = steps(1, 5) + "".join(f"eval:  1%|  | {n}/9000 [00:01<00:06, 9.1it/s]\r" for n in range(1, 900)) + "\n"
+    assert read(text).highest == 5
+    assert read(text, piece=3_000).highest == 5
+
+
+def test_a_step_on_the_border_of_two_pieces_is_read_once_whole() -> None:
+    data = steps(1, 10).encode()
+    reader = ProgressReader()
+    cutter = BlockCutter()
+    for block in [*cutter.feed(data[:-50]), *cutter.feed(data[-50:])]:
+        reader.read(block, every=True)
+    assert [mark.step for mark in reader.marks] == list(range(1, 11))
+
+
+def test_a_jobs_own_expression_is_used_instead() -> None:
+    text = "epoch 3 batch 17 ok\nstep 999 loss 1.0\nepoch 3 batch 18 ok\n"
+    assert read(text, own=r"batch (?P<step>\d+) ok").highest == 18
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (r"batch (\d+)", "no group named step"),
+        (r"batch (?P<step>\d+)(?= ok)", "not understood by RE2"),
+        ("(?P<step>", "not understood by RE2"),
+        ("é" * 10 + "☃(?P<step>1)", "not understood by RE2"),
+        ("a" * 501, "at most 500"),
+    ],
+)
+def test_an_unusable_expression_is_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(DialectError, match=reason):
+        own_dialect(text)
+
+
+def test_an_expression_that_would_blow_up_elsewhere_is_linear_here() -> None:
+    text = "x" * 200_000 + "\n" + "x" * 40 + "y7\n"
+    assert read(text, own=r"(?:x+x+)+y(?P<step>\d+)").highest == 7
+
+
+@pytest.mark.parametrize("value", ["", "many", "99999999999999999999", "-4"])
+def test_what_is_no_number_is_no_step(value: str) -> None:
+    assert read(f"batch {value}\n", own=r"batch (?P<step>\S*)$").highest is None

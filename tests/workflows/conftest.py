@@ -1,0 +1,24 @@
+"""A client of the session's real Temporal server, and a cluster name of its own for each test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from tests.services import TemporalServer
+from tests.workflows.scripted import unique_cluster
+
+
+@pytest.fixture
+async def client(temporal_server: TemporalServer) -> AsyncIterator[Client]:
+    yield await Client.connect(
+        temporal_server.target, namespace=temporal_server.namespace, data_converter=pydantic_data_converter
+    )
+
+
+@pytest.fixture
+def cluster() -> str:
+    return unique_cluster()

@@ -1,0 +1,216 @@
+"""The `relight` command. Says what each command is; what it does stands in the modules it opens when called.
+
+Nothing heavy is imported here, so that --help, --version and shell completion answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="relight",
+    help="Brings failed training runs on Slurm back by themselves, on good nodes, or stops them with a reason.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+policy_app = typer.Typer(help="Check policy files.", no_args_is_help=True)
+config_app = typer.Typer(help="Check the configuration.", no_args_is_help=True)
+app.add_typer(policy_app, name="policy")
+app.add_typer(config_app, name="config")
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="Configuration file; default $RELIGHT_CONFIG, /etc/relight/relight.yaml."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Job = Annotated[str, typer.Argument(help="Job, as prod-12345; with one configured cluster also 12345 or 12345_7.")]
+By = Annotated[str, typer.Option("--by", help="Who asks, for the record; default your login name.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
+Signal = Annotated[bool, typer.Option("--signal", help="Send it without waiting for an answer.")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        print(f"relight {version('relight')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def worker(config: Config = None) -> None:
+    """Run the worker: watches the clusters and recovers their jobs."""
+    from workers.cli_run import run_worker
+
+    run_worker(config)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def demo(
+    arguments: Annotated[list[str] | None, typer.Argument(help="Passed on, for example --keep or --json.")] = None,
+) -> None:
+    """Show a recovery on a small real cluster (in a checkout of the source)."""
+    from workers.cli_run import run_demo
+
+    run_demo(arguments or [])
+
+
+@app.command()
+def jobs(
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Only this cluster.")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Only this user's jobs.")] = None,
+    state: Annotated[str | None, typer.Option("--state", help="Only jobs in this Slurm state or phase.")] = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also jobs that Slurm has forgotten.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Most jobs to print.")] = 200,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the jobs relight watches."""
+    from workers.cli_jobs import list_jobs
+
+    list_jobs(config, cluster=cluster, user=user, state=state, everything=everything, limit=limit, as_json=as_json)
+
+
+@app.command()
+def show(job: Job, config: Config = None, as_json: AsJson = False) -> None:
+    """Tell the story of one job: attempts, findings, decisions, steps, outcomes."""
+    from workers.cli_jobs import show_job
+
+    show_job(config, job, as_json=as_json)
+
+
+@app.command()
+def pause(
+    job: Job, by: By = "", reason: Reason = "", signal: Signal = False, config: Config = None, as_json: AsJson = False
+) -> None:
+    """Keep relight's hands off a job until it is resumed."""
+    from workers.cli_operate import operate
+
+    operate(config, job, "pause", {}, by=by, reason=reason, signal=signal, as_json=as_json)
+
+
+@app.command()
+def resume(
+    job: Job, by: By = "", reason: Reason = "", signal: Signal = False, config: Config = None, as_json: AsJson = False
+) -> None:
+    """Take a pause back."""
+    from workers.cli_operate import operate
+
+    operate(config, job, "resume", {}, by=by, reason=reason, signal=signal, as_json=as_json)
+
+
+@app.command()
+def force(
+    job: Job,
+    action: Annotated[str, typer.Option("--action", help="restart, stop or release.")],
+    exclude: Annotated[str, typer.Option("--exclude", help="Nodes the next attempt keeps off: n[01-03],n07.")] = "",
+    restart_count: Annotated[
+        int | None, typer.Option("--restart-count", min=0, help="Refuse when the job is at another restart count.")
+    ] = None,
+    by: By = "",
+    reason: Reason = "",
+    signal: Signal = False,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make relight restart, stop or release a job now."""
+    from workers.cli_operate import force_payload, operate
+
+    payload = force_payload(action, exclude, restart_count)
+    operate(config, job, "force", payload, by=by, reason=reason, signal=signal, as_json=as_json)
+
+
+@app.command()
+def approve(
+    job: Job,
+    yes: Annotated[bool | None, typer.Option("--yes/--no", help="Your answer.")] = None,
+    by: By = "",
+    reason: Reason = "",
+    signal: Signal = False,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a job that waits for approval."""
+    from workers.cli_operate import approve_payload, operate
+
+    operate(config, job, "approve", approve_payload(yes), by=by, reason=reason, signal=signal, as_json=as_json)
+
+
+@app.command()
+def diagnose(
+    files: Annotated[list[Path] | None, typer.Argument(help="Log files, also .gz; - reads standard input.")] = None,
+    nodes: Annotated[str, typer.Option("--nodes", help="The job's nodes: n[01-16].")] = "",
+    catalogue: Annotated[list[Path] | None, typer.Option("--catalogue", help="More fault catalogues.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what broke, from a log alone. Needs no server and no configuration."""
+    from workers.cli_diagnose import diagnose_files
+
+    diagnose_files(files or [], nodes=nodes, catalogues=catalogue or [], as_json=as_json)
+
+
+@policy_app.command("check")
+def policy_check(file: Annotated[Path, typer.Argument(help="Policy file.")], as_json: AsJson = False) -> None:
+    """Check a policy file and say what holds where."""
+    from workers.cli_check import check_policy
+
+    check_policy(file, as_json=as_json)
+
+
+@policy_app.command("table")
+def policy_table(as_json: AsJson = False) -> None:
+    """Print the table of rules, in the order in which they are asked."""
+    from workers.cli_check import print_rules
+
+    print_rules(as_json=as_json)
+
+
+@policy_app.command("schema")
+def policy_schema(as_json: AsJson = False) -> None:
+    """Print the JSON Schema of policy files."""
+    from workers.cli_check import print_schema
+
+    print_schema()
+
+
+@config_app.command("check")
+def config_check(config: Config = None, as_json: AsJson = False) -> None:
+    """Check the configuration and print the effective one, without secrets."""
+    from workers.cli_check import check_config
+
+    check_config(config, as_json=as_json)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code: 0 done, 1 refused or failed, 2 wrong usage, configuration or input."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        app(args=given, prog_name="relight")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        from workers.screen import ending
+
+        return ending(error, as_json="--json" in given)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

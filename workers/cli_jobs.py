@@ -1,0 +1,118 @@
+"""Commands that read the audit store: the list of jobs and the story of one. They change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from activities.audit.records import Event, JobRow
+from activities.audit.store import AuditStore, AuditUnavailable, SchemaTooNew, UnfitDatabase
+from workers.naming import check_cluster, job_of, settings_of
+from workers.screen import UNUSABLE, Trouble, age, print_json, say, table
+from workers.settings import ConfigError, Settings
+from workers.story import story
+
+PAGE = 500
+MOST_EVENTS = 20_000
+
+
+@contextmanager
+def _store(settings: Settings) -> Iterator[AuditStore]:
+    try:
+        with AuditStore(settings.database_url) as store:
+            store.ping()
+            yield store
+    except (ValueError, ConfigError) as error:
+        raise Trouble(f"database.url: {error}", UNUSABLE) from None
+    except (AuditUnavailable, SchemaTooNew, UnfitDatabase) as error:
+        raise Trouble(str(error)) from None
+
+
+def list_jobs(
+    config: Path | None,
+    *,
+    cluster: str | None,
+    user: str | None,
+    state: str | None,
+    everything: bool,
+    limit: int,
+    as_json: bool,
+) -> None:
+    settings = settings_of(config)
+    if cluster is not None:
+        check_cluster(cluster, settings)
+    with _store(settings) as store:
+        rows: list[JobRow] = []
+        offset = 0
+        while len(rows) < limit:
+            page = store.jobs(cluster, user=user, include_closed=everything, limit=PAGE, offset=offset)
+            rows += [row for row in page if state is None or _is_in(row, state)]
+            offset += PAGE
+            if len(page) < PAGE:
+                break
+    rows = rows[:limit]
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        say("no jobs. A job opts in with: #SBATCH --comment=relight" if not (user or state) else "no such jobs")
+        return
+    now = datetime.now(UTC)
+    head = ["JOB", "USER", "NAME", "STATE", "PHASE", "MODE", "ATTEMPT", "STEP", "LAST FINDING", "LAST ADVICE", "SEEN"]
+    table(head, [_row(row, now) for row in rows])
+
+
+def _is_in(row: JobRow, state: str) -> bool:
+    wanted = state.lower()
+    return wanted in {row.state.lower(), row.phase.lower()} or (wanted == "paused" and row.paused)
+
+
+def _row(row: JobRow, now: datetime) -> list[str]:
+    phase = "paused" if row.paused else "stopped" if row.stopped else row.phase
+    total = f"/{row.total_steps}" if row.total_steps is not None else ""
+    step = f"{row.step}{total}" if row.step is not None else "-"
+    return [
+        f"{row.cluster}-{row.job_id}",
+        row.user,
+        _cut(row.name, 24),
+        row.state,
+        phase or "-",
+        row.mode or "-",
+        str(row.attempt),
+        step,
+        _cut(row.last_finding, 44) or "-",
+        _cut(row.last_advice, 60) or "-",
+        f"{age(row.updated_at, now)} ago",
+    ]
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def show_job(config: Path | None, job: str, *, as_json: bool) -> None:
+    settings = settings_of(config)
+    cluster, job_id = job_of(job, settings)
+    with _store(settings) as store:
+        life = store.latest_life(cluster, job_id)
+        if life is None:
+            raise Trouble(
+                f"relight has no record of job {cluster}-{job_id}. `relight jobs --all` lists those it has; "
+                "a job opts in by its comment: #SBATCH --comment=relight"
+            )
+        attempts = store.attempts(life.life_id)
+        events: list[Event] = []
+        while len(events) < MOST_EVENTS:
+            page = store.events(
+                cluster, job_id, life_id=life.life_id, after_id=events[-1].id if events else 0, limit=PAGE
+            )
+            events += page
+            if len(page) < PAGE:
+                break
+    if as_json:
+        print_json({"job": f"{cluster}-{job_id}", "life": life, "attempts": attempts, "events": events})
+        return
+    for line in story(life, attempts, events):
+        say(line)

@@ -1,0 +1,277 @@
+"""One Slurm change: plan and permit, the step itself, and watching it until it is verified.
+
+The intent is part of the state from before the step until its outcome, so that a lost answer, a new worker or
+continue-as-new finds an open change and finishes it instead of asking for it again.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+with workflow.unsafe.imports_passed_through():
+    from activities import contracts as c
+    from recovery.records import Action, Attempt, JobState, JobView, Outcome, OutcomeKind
+    from workflows import telling, timings
+    from workflows.ledger import Ledger, cause
+    from workflows.state import Intent, Phase
+
+
+class Acting(Ledger):
+    """Steps of JobRecovery."""
+
+    async def _act(
+        self,
+        view: JobView,
+        examination: c.Examination | None,
+        decision: c.Decision,
+        approved_by: str,
+        *,
+        park: bool = False,
+    ) -> None:
+        state, advice, info = self.state, decision.advice, workflow.info()
+        if state.tries >= timings.MAX_TRIES_PER_ATTEMPT:
+            state.phase = Phase.LEFT_ALONE
+            self._note(
+                c.EventKind.WATCHDOG,
+                f"{state.tries} steps were tried for this attempt and none held: left alone, a person should look",
+                key=f"tries:{advice.restart_count}",
+                attempt=advice.restart_count,
+            )
+            return
+        step_key = self._step_key(advice)
+        evidence = None
+        if advice.action is Action.RESTART:
+            evidence = workflow.start_activity(
+                c.SAVE_EVIDENCE,
+                c.SaveEvidence(
+                    cluster=state.cluster,
+                    job_id=state.job_id,
+                    life_id=state.life_id or 0,
+                    attempt=view.restarts,
+                    stdout=view.stdout,
+                    stderr=view.stderr,
+                    uid=view.uid,
+                ),
+                task_queue=c.EVIDENCE_QUEUE,
+                schedule_to_close_timeout=timings.EVIDENCE_TIMEOUT,
+                retry_policy=timings.ONCE,
+                result_type=c.Done,
+                summary="keep the end of the log",
+            )
+        if not await self._permit(step_key, decision, approved_by):
+            return
+        if evidence is not None:
+            try:
+                await evidence
+            except ActivityError:
+                state.tell(workflow.now(), "evidence", "the log could not be kept; the restart goes on")
+        state.tries += 1
+        now = workflow.now()
+        lease_s = decision.park_s if park else decision.lease_s
+        start_delay_s = decision.park_s if park else decision.start_delay_s
+        intent = Intent(
+            action=advice.action,
+            step_key=step_key,
+            restart_count=advice.restart_count,
+            exclude=tuple(sorted(set(advice.exclude) | set(state.exclusions))),
+            at=now,
+            rearm=examination.dependents_unsatisfied if examination is not None else (),
+            lease_s=lease_s,
+            start_delay_s=start_delay_s,
+            settle_s=decision.settle_s,
+        )
+        state.intent, state.phase = intent, Phase.RECOVERING
+        state.recovering_since = now
+        self._show()
+        request = c.StepRequest(
+            cluster=state.cluster,
+            job_id=state.job_id,
+            life_id=state.life_id or 0,
+            step_key=step_key,
+            restart_count=advice.restart_count,
+            deadline=now + timedelta(seconds=decision.step_deadline_s),
+            exclude=advice.exclude,
+            keep_excluded=state.exclusions,
+            lease_s=lease_s,
+            start_delay_s=start_delay_s,
+            reason=advice.reason[:500],
+            force=advice.rule == "force",
+            state=view.state,
+            workflow_id=info.workflow_id,
+            run_id=info.run_id,
+        )
+        name = {
+            Action.RESTART: c.RESTART,
+            Action.STOP: c.STOP,
+            Action.GUARD: c.GUARD,
+            Action.RELEASE: c.RELEASE,
+            Action.ARM: c.ARM,
+        }[advice.action]
+        try:
+            result: c.StepResult = await workflow.execute_activity(
+                name,
+                request,
+                task_queue=c.slurm_queue(state.cluster),
+                result_type=c.StepResult,
+                start_to_close_timeout=timings.CHANGE_TIMEOUT,
+                heartbeat_timeout=timings.HEARTBEAT,
+                schedule_to_close_timeout=timings.PATIENCE,
+                retry_policy=timings.CHANGE_RETRY,
+                summary=f"{advice.action.value} job {state.job_id} (restart count {advice.restart_count})",
+            )
+        except ActivityError as error:
+            state.tell(workflow.now(), "step", f"{advice.action.value} gave no answer: {cause(error)}")
+            state.look_again_at = workflow.now() + timedelta(seconds=2)
+            return
+        await self._after_step(intent, result)
+
+    async def _permit(self, step_key: str, decision: c.Decision, approved_by: str) -> bool:
+        """Writes advice and plan, then waits for the permit, no longer than the policy's permit_wait_s."""
+        state, info = self.state, workflow.info()
+        give_up = workflow.now() + timedelta(seconds=decision.permit_wait_s)
+        request = c.PlanStep(
+            cluster=state.cluster,
+            job_id=state.job_id,
+            life_id=state.life_id or 0,
+            step_key=step_key,
+            verdict=decision.verdict,
+            advice=decision.advice,
+            approved_by=approved_by,
+            workflow_id=info.workflow_id,
+            run_id=info.run_id,
+        )
+        while True:
+            answer = await self._look(c.PLAN, request, c.PermitAnswer, f"plan {decision.advice.action.value}, permit")
+            if answer.granted:
+                return True
+            now = workflow.now()
+            if answer.until is None or now >= give_up:
+                self._note(
+                    c.EventKind.WATCHDOG,
+                    f"no permit ({answer.reason}): nothing is done, ordinary scheduling goes on",
+                    key=f"no-permit:{step_key}",
+                    attempt=decision.advice.restart_count,
+                )
+                state.phase = Phase.LEFT_ALONE
+                return False
+            state.phase = Phase.WAITING_PERMIT
+            state.tell(now, "permit", f"waits: {answer.reason}")
+            self._show()
+            wait = max(min(answer.until, give_up) - now, timedelta(seconds=1))
+            try:
+                await workflow.wait_condition(
+                    lambda: self._woken or bool(self._events), timeout=wait, timeout_summary="wait for the permit"
+                )
+            except TimeoutError:
+                continue
+            state.look_again_at = workflow.now() + timedelta(seconds=1)
+            return False
+
+    async def _after_step(self, intent: Intent, result: c.StepResult) -> None:
+        state = self.state
+        if not result.done:
+            state.intent = None
+            self._finish(Outcome(kind=OutcomeKind.REFUSED, step_key=intent.step_key, reason=result.message), intent)
+            state.look_again_at = workflow.now() + timedelta(seconds=3)
+            return
+        state.tell(workflow.now(), "step", f"{intent.action.value}: {result.message or 'accepted by Slurm'}")
+        if intent.action is Action.STOP:
+            state.stopped = state.own_stop = True
+        if intent.action not in {Action.RESTART, Action.GUARD}:
+            kind = {
+                Action.STOP: OutcomeKind.STOPPED,
+                Action.RELEASE: OutcomeKind.RELEASED,
+                Action.ARM: OutcomeKind.ARMED,
+            }[intent.action]
+            state.intent = None
+            self._finish(
+                Outcome(kind=kind, step_key=intent.step_key, restarts=result.restarts, acted_at=result.acted_at), intent
+            )
+            state.look_again_at = workflow.now() + timedelta(seconds=2)
+            return
+        state.exclusions = tuple(node for node in intent.exclude if node not in result.dropped)
+        await self._settle(intent, result.excluded, result.acted_at or workflow.now())
+
+    async def _finish_intent(self, view: JobView) -> bool:
+        """A change was asked for and its verification is still open: finish that first."""
+        state, intent = self.state, self.state.intent
+        assert intent is not None
+        expected = intent.restart_count + (1 if intent.action is Action.RESTART else 0)
+        if intent.action not in {Action.RESTART, Action.GUARD} or view.restarts != expected:
+            state.intent = None
+            return False
+        if intent.action is Action.RESTART:
+            state.exclusions = intent.exclude
+        await self._settle(intent, tuple(sorted(set(view.excluded) | set(state.exclusions))), intent.at)
+        return True
+
+    async def _settle(self, intent: Intent, excluded: tuple[str, ...], acted_at: datetime) -> None:
+        state, info = self.state, workflow.info()
+        restarts = intent.restart_count + (1 if intent.action is Action.RESTART else 0)
+        state.expected_restart = restarts
+        deadline = workflow.now() + timedelta(seconds=intent.settle_s)
+        request = c.SettleRequest(
+            cluster=state.cluster,
+            job_id=state.job_id,
+            life_id=state.life_id or 0,
+            step_key=intent.step_key,
+            restarts=restarts,
+            excluded=excluded,
+            ours=state.exclusions,
+            start_delay_s=intent.start_delay_s,
+            lease_s=intent.lease_s,
+            acted_at=acted_at,
+            deadline=deadline,
+            rearm=intent.rearm,
+            workflow_id=info.workflow_id,
+            run_id=info.run_id,
+        )
+        try:
+            outcome: Outcome = await workflow.execute_activity(
+                c.SETTLE,
+                request,
+                task_queue=c.slurm_queue(state.cluster),
+                result_type=Outcome,
+                start_to_close_timeout=timedelta(seconds=intent.settle_s) + timings.SETTLE_GRACE,
+                heartbeat_timeout=timings.HEARTBEAT,
+                schedule_to_close_timeout=timings.PATIENCE,
+                retry_policy=timings.PATIENT,
+                summary=f"verify {intent.action.value}: restart count {restarts}",
+            )
+        except ActivityError as error:
+            state.tell(workflow.now(), "step", f"the restart could not be verified: {cause(error)}")
+            state.look_again_at = workflow.now() + timedelta(seconds=5)
+            return
+        state.intent = None
+        if outcome.relaxed:
+            state.exclusions = tuple(node for node in state.exclusions if node not in outcome.relaxed)
+        if outcome.kind in {OutcomeKind.RESTARTED, OutcomeKind.WAITING}:
+            state.waiting_first_step = restarts
+            state.approval = state.approval if state.approval is not None and state.approval.parked else None
+        if outcome.kind is OutcomeKind.DIED_AT_START:
+            state.own_faults += 1
+            await self._record_heard(
+                attempts=(Attempt(number=restarts, own_fault=True, state=JobState.FAILED, nodes=outcome.nodes),)
+            )
+        self._finish(outcome, intent)
+        state.look_again_at = workflow.now() + timedelta(milliseconds=200)
+
+    def _finish(self, outcome: Outcome, intent: Intent) -> None:
+        self.state.outcome = outcome
+        text = f"{outcome.kind.value} {outcome.reason}".strip()
+        if outcome.nodes:
+            text += f" on {telling.names(outcome.nodes)}"
+        if outcome.excluded:
+            text += f", without {telling.names(outcome.excluded)}"
+        if outcome.relaxed:
+            text += f"; gave up excluding {telling.names(outcome.relaxed)}"
+        self._note(
+            c.EventKind.OUTCOME,
+            f"{intent.action.value}: {text}",
+            key=f"outcome:{outcome.step_key}:{outcome.kind.value}",
+            attempt=intent.restart_count,
+            body=outcome.model_dump(mode="json"),
+        )

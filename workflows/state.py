@@ -1,0 +1,143 @@
+"""The whole state of a job's workflow, in one model that continue-as-new carries over.
+
+It is bounded: every list here has a longest length, because a job can fail for weeks.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from activities.contracts import Force, JobOverrides
+from recovery.records import Action, Advice, Finding, JobState, Mode, Nodes, Outcome, Progress, Time, Verdict
+
+TIMELINE_LENGTH = 60
+INBOX_LENGTH = 200
+
+
+class Phase(StrEnum):
+    """What the job's workflow is doing; the search attribute RelightState."""
+
+    OPENING = "opening"
+    WATCHING = "watching"
+    WAITING_APPROVAL = "waiting_approval"
+    WAITING_PERMIT = "waiting_permit"
+    RECOVERING = "recovering"  # from the first step until the first new completed step
+    PAUSED = "paused"
+    LEFT_ALONE = "left_alone"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    CLOSED = "closed"
+
+
+class TimelineEntry(BaseModel):
+    """One line of the story, as the query `timeline` tells it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: Time
+    kind: str
+    text: str
+
+
+class Intent(BaseModel):
+    """A Slurm change that was asked for and is not yet verified."""
+
+    model_config = ConfigDict(frozen=True)
+
+    action: Action
+    step_key: str
+    restart_count: int
+    exclude: Nodes = ()
+    at: Time
+    rearm: tuple[str, ...] = ()
+    lease_s: int = 60
+    start_delay_s: int = 5
+    settle_s: int = 900
+
+
+class Approval(BaseModel):
+    """An advice that waits for a person's yes."""
+
+    model_config = ConfigDict(frozen=True)
+
+    step_key: str
+    restart_count: int
+    action: Action
+    rule: str
+    deadline: Time
+    answer: bool | None = None
+    by: str = ""
+    parked: bool = False
+
+
+class LastSeen(BaseModel):
+    """The last look at the job, as far as it is shown and compared."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: Time
+    state: JobState
+    completing: bool = False
+    reason: str = ""
+    restarts: int = 0
+    nodes: Nodes = ()
+    excluded: Nodes = ()
+    user: str = ""
+    name: str = ""
+    partition: str = ""
+    stdout: str = ""
+
+
+class RecoveryState(BaseModel):
+    """Everything a job's workflow remembers."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    cluster: str
+    job_id: str
+    overrides: JobOverrides = JobOverrides()
+    by_hand: bool = False
+    life_id: int | None = None
+    phase: Phase = Phase.OPENING
+    mode: Mode = Mode.MONITOR
+    policy: str = ""
+    paused: bool = False
+    paused_by: str = ""
+    stopped: bool = False
+    seen: LastSeen | None = None
+    progress: Progress = Progress()
+    attempts: int = 0
+    last_finding: Finding | None = None
+    verdict: Verdict | None = None
+    advice: Advice | None = None
+    advice_key: str = Field(default="", description="what the shown advice was about: it is recorded once")
+    outcome: Outcome | None = None
+    exclusions: Nodes = Field(default=(), description="nodes relight keeps this job from")
+    intent: Intent | None = None
+    approval: Approval | None = None
+    force: Force | None = None
+    expected_restart: int | None = Field(default=None, description="restart count that our own restart started")
+    own_faults: int = 0
+    own_stop: bool = False
+    tries: int = Field(default=0, description="steps asked for in the current attempt")
+    tries_of: int = -1
+    look_again_at: Time | None = None
+    recovering_since: Time | None = None
+    waiting_first_step: int | None = Field(default=None, description="attempt whose first step ends the recovery")
+    sequence: int = Field(default=0, description="numbers this workflow's own audit rows")
+    timeline: list[TimelineEntry] = Field(default_factory=list)
+    last_seq: int = 0
+    closed: bool = False
+
+    def tell(self, at: datetime, kind: str, text: str) -> None:
+        """Adds a line to the story; the oldest lines go first."""
+        self.timeline.append(TimelineEntry(at=at, kind=kind, text=text[:500]))
+        del self.timeline[:-TIMELINE_LENGTH]
+
+    def shown(self) -> dict[str, Any]:
+        """The answer to the query `state`."""
+        return self.model_dump(mode="json", exclude={"timeline"})

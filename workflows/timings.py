@@ -1,0 +1,42 @@
+"""Named timeouts and retry policies: everything that waits has a deadline, everything that retries has a limit."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio.common import RetryPolicy
+
+BACKSTOP = timedelta(hours=6)
+"""A quiet job is looked at this often, should every signal be lost."""
+
+HEARTBEAT = timedelta(seconds=6)
+"""An activity whose worker died is run again after this long."""
+
+LOOK_TIMEOUT = timedelta(seconds=90)
+CHANGE_TIMEOUT = timedelta(seconds=90)
+RECORD_TIMEOUT = timedelta(seconds=60)
+EVIDENCE_TIMEOUT = timedelta(seconds=20)
+SETTLE_GRACE = timedelta(minutes=5)
+
+PATIENT = RetryPolicy(
+    initial_interval=timedelta(seconds=1), backoff_coefficient=1.5, maximum_interval=timedelta(seconds=5)
+)
+"""For looks and records: slurmctld or the database may be away for long; nothing is decided meanwhile.
+Bounded by PATIENCE."""
+
+PATIENCE = timedelta(hours=6)
+"""Schedule-to-close of patient activities; after it the workflow looks again from the start."""
+
+CHANGE_RETRY = RetryPolicy(
+    initial_interval=timedelta(seconds=1), backoff_coefficient=1.5, maximum_interval=timedelta(seconds=5)
+)
+"""For Slurm changes: each try looks before it acts and the gate refuses it after the step's own deadline,
+so a late try changes nothing."""
+
+ONCE = RetryPolicy(maximum_attempts=1)
+SWEEP_RETRY = RetryPolicy(
+    initial_interval=timedelta(seconds=1), backoff_coefficient=1.0, maximum_interval=timedelta(seconds=5)
+)
+SWEEP_HEARTBEAT = timedelta(seconds=10)
+MAX_TRIES_PER_ATTEMPT = 6
+"""Steps for one attempt of a job, repeats included; then it is left alone and said so."""
