@@ -15,7 +15,7 @@ from temporalio import activity
 from activities import contracts as c
 from activities.audit.records import Watched
 from activities.heartbeat import heartbeating
-from activities.outages import outages_are_retried
+from activities.outages import outages_retried
 from activities.site import Site
 from activities.slurm.answers import Relatives
 from activities.slurm.client import SlurmClient
@@ -48,9 +48,8 @@ class LookingActivities:
     @activity.defn(name=c.OPEN_JOB)
     async def open_job(self, request: c.OpenJob) -> c.JobOpening:
         """Finds the job's life in the audit store, or begins one; puts the job on the sweep's table."""
-        async with heartbeating():
-            with outages_are_retried():
-                return await self._open(request)
+        async with heartbeating(), outages_retried():
+            return await self._open(request)
 
     async def _open(self, request: c.OpenJob) -> c.JobOpening:
         client = self.site.client(request.cluster)
@@ -117,9 +116,8 @@ class LookingActivities:
     @activity.defn(name=c.EXAMINE)
     async def examine(self, request: c.ExamineJob) -> c.Examination:
         """A fresh look at everything about one job; its findings are on record when it answers."""
-        async with heartbeating():
-            with outages_are_retried():
-                return await self._examine(request)
+        async with heartbeating(), outages_retried():
+            return await self._examine(request)
 
     async def _examine(self, request: c.ExamineJob) -> c.Examination:
         client = self.site.client(request.cluster)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.audit.trouble import AuditUnavailable
+from activities.audit.trouble import AuditUnavailable, KeyTaken, UnknownLife
 from activities.slurm.errors import GateBroken, SlurmctldAway, SlurmdbdAway
 
 
@@ -16,5 +16,14 @@ def outages_are_retried() -> Iterator[None]:
     """Turns an outage into a retryable error that says in one line what is away."""
     try:
         yield
+    except (KeyTaken, UnknownLife) as wrong:
+        raise ApplicationError(str(wrong), type=type(wrong).__name__, non_retryable=True) from None
     except (SlurmctldAway, SlurmdbdAway, GateBroken, AuditUnavailable) as away:
         raise ApplicationError(str(away), type=type(away).__name__, category=ApplicationErrorCategory.BENIGN) from None
+
+
+@contextlib.asynccontextmanager
+async def outages_retried() -> AsyncIterator[None]:
+    """The same, to stand beside `heartbeating` in one `async with`."""
+    with outages_are_retried():
+        yield

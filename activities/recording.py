@@ -13,6 +13,7 @@ from temporalio import activity
 from activities import contracts as c
 from activities.audit.records import PermitRequest
 from activities.heartbeat import heartbeating
+from activities.outages import outages_retried
 from activities.site import Site
 from activities.telemetry.joblog import save_tail
 from recovery.attempts import with_attempts
@@ -28,7 +29,7 @@ class RecordingActivities:
     @activity.defn(name=c.PLAN)
     async def plan(self, request: c.PlanStep) -> c.PermitAnswer:
         """Writes verdict, advice and plan, then asks for the permit in one short SQL transaction."""
-        async with heartbeating():
+        async with heartbeating(), outages_retried():
             await asyncio.to_thread(self._write_plan, request)
             advice = request.advice
             if advice.action not in {Action.RESTART, Action.GUARD, Action.RELEASE}:
@@ -136,7 +137,7 @@ class RecordingActivities:
             for event in request.events
             if event.kind == c.EventKind.VERDICT
         ]
-        async with heartbeating():
+        async with heartbeating(), outages_retried():
             await asyncio.to_thread(
                 self._append,
                 request.cluster,
@@ -157,7 +158,7 @@ class RecordingActivities:
     @activity.defn(name=c.CLOSE_JOB)
     async def close_job(self, request: c.CloseJob) -> c.Done:
         """Marks the life as closed and takes the job off the sweep's table."""
-        async with heartbeating():
+        async with heartbeating(), outages_retried():
             if request.life_id is not None:
                 await asyncio.to_thread(self.site.store.close_life, request.life_id, request.reason, datetime.now(UTC))
             await asyncio.to_thread(self.site.store.unwatch, request.cluster, request.job_id)

@@ -15,18 +15,24 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities import contracts as c
 from activities.heartbeat import heartbeating
-from activities.outages import outages_are_retried
+from activities.outages import outages_retried
 from activities.settling import Settling
 from activities.site import Site
 from activities.slurm.answers import Changed
 from activities.slurm.client import SlurmClient
 from activities.slurm.errors import RefusalKind, Refused
 from activities.slurm.placement import usable_exclusions
+from activities.sweep_cursor import read_cursor
+from activities.telemetry.logwatch import LogWatch
 from recovery.attempts import with_attempts
-from recovery.records import Action, Attempt, JobState, JobView, Outcome
+from recovery.records import Action, Attempt, JobState, JobView, Outcome, Progress
 
 ASKED_BY_NAME = (JobState.TIMEOUT, JobState.PREEMPTED)
 """Endings the gate restarts only when they are named."""
+
+NO_PROGRESS = dict.fromkeys(
+    ("first_step", "first_step_at", "step", "step_at", "total_steps", "checkpoint", "checkpoint_at")
+)
 
 TRY_AGAIN = (RefusalKind.BUSY, RefusalKind.SLURM_ERROR)
 """Refusals that a moment later may be none."""
@@ -78,11 +84,10 @@ class SteppingActivities:
     @activity.defn(name=c.SETTLE)
     async def settle(self, request: c.SettleRequest) -> Outcome:
         """Watches a restart or guard until it is verified; see activities/settling.py."""
-        async with heartbeating():
-            with outages_are_retried():
-                outcome = await Settling(self.site, request).watch()
-                await asyncio.to_thread(self.site.store.release_permit, request.step_key, _now())
-                return outcome
+        async with heartbeating(), outages_retried():
+            outcome = await Settling(self.site, request).watch()
+            await asyncio.to_thread(self.site.store.release_permit, request.step_key, _now())
+            return outcome
 
     # -------------------------------------------------------------------------------------------- changes
 
@@ -135,9 +140,8 @@ class SteppingActivities:
     async def _step(
         self, action: Action, request: c.StepRequest, change: Callable[..., Awaitable[object]]
     ) -> c.StepResult:
-        async with heartbeating():
-            with outages_are_retried():
-                return await self._look_act_look(action, request, change)
+        async with heartbeating(), outages_retried():
+            return await self._look_act_look(action, request, change)
 
     async def _look_act_look(
         self, action: Action, request: c.StepRequest, change: Callable[..., Awaitable[object]]
@@ -235,6 +239,8 @@ class SteppingActivities:
             running = request.state is not None and not request.state.is_final
             ended = (Attempt(number=request.restart_count, restarted_by="relight", ended_by_us=running),)
         await asyncio.to_thread(self._append, request, [event], ended)
+        if action is Action.RESTART and not already:
+            await asyncio.to_thread(self._take_down_log_ends, request, view)
         return c.StepResult(
             done=True,
             already=already,
@@ -244,6 +250,18 @@ class SteppingActivities:
             dropped=dropped,
             acted_at=acted_at,
         )
+
+    def _take_down_log_ends(self, request: c.StepRequest, view: JobView) -> None:
+        """With --open-mode=append the next attempt's log begins where the last one's ends."""
+        row = self.site.store.watched_job(request.cluster, request.job_id)
+        if row is None:
+            return
+        progress = Progress(attempt=view.restarts)
+        look = LogWatch(self.site.catalogue).look(row, read_cursor(row.cursor), view.restarts, progress, waiting=True)
+        if look is not None:
+            cursor = look.cursor.model_dump_json()
+            fresh = row.model_copy(update={"cursor": cursor, "attempt": view.restarts, **NO_PROGRESS})
+            self.site.store.save_cursors(request.cluster, [fresh])
 
     def _append(self, request: c.StepRequest, events: list[c.NewEvent], attempts: tuple[Attempt, ...] = ()) -> int:
         store = self.site.store

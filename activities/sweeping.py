@@ -171,8 +171,6 @@ class SweepingActivities:
 
     async def _read_logs(self, known: Watched, row: SweepRow, *, waiting: bool) -> tuple[Watched | None, list[str]]:
         """Progress and faults that are new in the job's log."""
-        if known.restarts != row.restarts:
-            return None, []  # the workflow has not looked at this attempt yet: paths may be old
         cursor = read_cursor(known.cursor)
         before = _progress_of(known, row.restarts)
         look = await asyncio.to_thread(lambda: self._logs.look(known, cursor, row.restarts, before, waiting=waiting))

@@ -28,10 +28,7 @@ def diagnose_files(files: Sequence[Path], *, nodes: str, catalogues: Sequence[Pa
             raise Trouble("no log file given, expected at least one, or - for standard input", UNUSABLE)
         files = [Path("-")]
     try:
-        catalogue = Catalogue.built_in()
-        if catalogues:
-            more = Catalogue.load(catalogues)
-            catalogue = Catalogue((*catalogue.signatures, *more.signatures), (*catalogue.prefixes, *more.prefixes))
+        catalogue = Catalogue.built_in(*catalogues)
     except CatalogueError as error:
         raise Trouble(str(error), UNUSABLE) from None
     source = ", ".join("standard input" if str(file) == "-" else str(file) for file in files)

@@ -274,7 +274,7 @@ class JobRecovery(Acting, Conversation):
         forced, state.force = state.force, None
         about = (str(advice.restart_count), advice.action.value, advice.rule, *advice.exclude, str(forced is not None))
         key = "|".join(about)
-        is_new, state.advice_key = key != state.advice_key, key
+        is_new = key != state.advice_key
         state.phase = self._resting_phase(view, advice)
         if advice.look_again_at is not None:
             state.look_again_at = advice.look_again_at
@@ -283,6 +283,7 @@ class JobRecovery(Acting, Conversation):
         if not advice.acts or decision.mode is Mode.MONITOR:
             trivial = advice.action is Action.LEAVE_ALONE and view.state.is_alive and not advice.notify
             if is_new and not trivial:
+                state.advice_key = key
                 self._note_decision(decision)
             if advice.action is Action.STOP and decision.mode is not Mode.MONITOR:
                 state.stopped = True
@@ -291,8 +292,9 @@ class JobRecovery(Acting, Conversation):
             # Nothing lives that could be cancelled: the job stays as it ended, and will not be retried.
             if is_new:
                 self._note_decision(decision, stopped=True)
-            state.stopped = True
+            state.stopped, state.advice_key = True, key
             return
+        state.advice_key = key
         if advice.needs_approval and forced is None:
             approved_by = await self._approval(view, decision, is_new)
             if approved_by is None:

@@ -73,7 +73,7 @@ class Ledger:
         unique = key or f"{kind}:{workflow.info().run_id}:{state.sequence}"
         state.tell(now, kind, summary)
         event = c.NewEvent(
-            key=f"{state.cluster}-{state.job_id}:{state.life_id}:{unique}"[:190],
+            key=f"{state.cluster}-{state.job_id}:{state.life_id}:{unique}",
             kind=kind,
             at=now,
             summary=summary[:1_000],

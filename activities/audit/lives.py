@@ -40,7 +40,7 @@ def is_same_life(
     if view.submit_time is None or stored["submit_time"] is None:
         return True
     if view.restarts == stored["restarts"]:
-        return not stored["submit_settled"]
+        return not stored["submit_settled"] and stored["closed_at"] is None
     if view.submit_time < stored["submit_time"]:
         return False
     # Requeued since we last saw it. Accounting, where there is one, holds a row for each of its attempts, so one of

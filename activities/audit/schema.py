@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from alembic import command
@@ -76,44 +74,30 @@ def _is_current(connection: Connection, shown: str) -> bool:
 
 
 def _upgrade(connection: Connection, shown: str) -> None:
-    with _alone(connection, shown):
-        _check_server(connection, shown)
-        if _is_current(connection, shown):
-            return
-        config = _config()
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+    _keep_others_out(connection, shown)
+    _check_server(connection, shown)
+    if _is_current(connection, shown):
+        return
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
 
 
-@contextmanager
-def _alone(connection: Connection, shown: str) -> Iterator[None]:
-    """Keeps other workers out. In SQLite the transaction itself does."""
+def _keep_others_out(connection: Connection, shown: str) -> None:
+    """Waits until no other worker upgrades. In SQLite the transaction itself keeps others out."""
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SET LOCAL lock_timeout = {PATIENCE_S * 1000:.0f}"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _LOCK_NUMBER})
-        yield
     elif connection.dialect.name == "mysql":
-        _get_mysql_lock(connection, shown)
-        try:
-            yield
-        finally:
-            connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": _mysql_lock(connection)})
-    else:
-        yield
-
-
-def _mysql_lock(connection: Connection) -> str:
-    return f"{_LOCK_NAME}.{connection.engine.url.database}"[:64]  # the server's longest name; its locks are server-wide
-
-
-def _get_mysql_lock(connection: Connection, shown: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while connection.execute(text("SELECT GET_LOCK(:name, 1)"), {"name": _mysql_lock(connection)}).scalar() != 1:
-        if time.monotonic() > deadline:
-            raise AuditUnavailable(
-                f"audit database {shown}: another worker has been upgrading its tables for {PATIENCE_S:.0f} s. "
-                "Wait for it, or see what it hangs on."
-            )
+        # Ends with the session, which migrate() closes after the commit.
+        name = f"{_LOCK_NAME}.{connection.engine.url.database}"[:64]  # the longest name; locks are the server's
+        deadline = time.monotonic() + PATIENCE_S
+        while connection.execute(text("SELECT GET_LOCK(:name, 1)"), {"name": name}).scalar() != 1:
+            if time.monotonic() > deadline:
+                raise AuditUnavailable(
+                    f"audit database {shown}: another worker has been upgrading its tables for {PATIENCE_S:.0f} s. "
+                    "Wait for it, or see what it hangs on."
+                )
 
 
 def _check_server(connection: Connection, shown: str) -> None:

@@ -60,6 +60,7 @@ _SQLITE = {
     sqlite3.SQLITE_AUTH: Trouble("access is denied", _READ_ONLY),
     sqlite3.SQLITE_IOERR: Trouble("reading or writing the file failed", "Check the disk and its free space."),
     sqlite3.SQLITE_CANTOPEN: Trouble("the file cannot be opened", "Check that its folder exists and can be written."),
+    sqlite3.SQLITE_PROTOCOL: Trouble("its file system cannot share it", "Put the file on a local disk."),
     sqlite3.SQLITE_CORRUPT: Trouble("the file is damaged", "Restore it from a backup."),
     sqlite3.SQLITE_NOTADB: Trouble("the file is not an SQLite database", "Let the URL name another file."),
 }

@@ -584,18 +584,21 @@ def relatives(slurm: Slurm, found: Job, children: Sequence[str] = ()) -> Answer:
         started = state not in ("PENDING", "CANCELLED") or (state == "PENDING" and waits == "(null)")
         if job_name(row) in children and started and ended is not None:
             dependents.append(dict(entry, kind="", never_satisfied=False, started=True, how="seen"))
-        elif ended is not None and same and started and follows(row, ended):
+        elif ended is not None and same and started and follows(row, own, same, ended):
             dependents.append(dict(entry, kind="", never_satisfied=False, started=True, how="eligible_after_end"))
         elif newer and alive and "Name" in same and len(same) > 1 and not is_sibling(row, own):
             twins.append(entry)
     return {"twins": twins[:200], "dependents": dependents[:200]}
 
 
-def follows(row: Dict[str, bytes], ended: int) -> bool:
+def follows(row: Dict[str, bytes], own: Dict[str, bytes], same: Sequence[str], ended: int) -> bool:
     submitted, eligible = epoch(row["SubmitTime"]), epoch(row["EligibleTime"])
-    if submitted is None or eligible is None:
+    if submitted is None or eligible is None or int(row["RestartCnt"]) > 0:
         return False
-    return submitted < ended <= eligible <= ended + FOLLOW_S and eligible > submitted and int(row["RestartCnt"]) == 0
+    # An array task becomes eligible only when its turn comes: of other arrays only one of the same name counts.
+    if has_text(row["ArrayTaskID"]) and (is_sibling(row, own) or "Name" not in same):
+        return False
+    return submitted <= ended <= eligible <= ended + FOLLOW_S and eligible > submitted
 
 
 def is_sibling(row: Dict[str, bytes], own: Dict[str, bytes]) -> bool:

@@ -200,8 +200,10 @@ def _wrong(path: str, entry: str, reason: str) -> CatalogueError:
 
 def _check(path: str, signature: Signature) -> None:
     """Refuses an entry that cannot work or contradicts its own examples."""
-    if signature.pattern.endswith(("*", "+")) and not signature.pattern.endswith(("\\*", "\\+")):
-        raise _wrong(path, signature.id, "pattern ends in * or +, every length would be a match; leave that off")
+    if signature.pattern.endswith(("*", "+", ",}")) and not signature.pattern.endswith(("\\*", "\\+")):
+        raise _wrong(path, signature.id, "pattern ends in * or + or {n,}: every length would match; leave that off")
+    if any(anchor in signature.pattern for anchor in ("\\A", "\\z", "\\Z")):
+        raise _wrong(path, signature.id, "pattern has \\A or \\z, which mean a block of the log; write ^ and $")
     try:
         signature.pattern.encode("latin-1")
         pattern = expression(signature.pattern)

@@ -11,7 +11,9 @@ from typing import Annotated
 
 import typer
 
-from tests.cluster.cluster import ClusterError, SlurmCluster
+from tests.cluster import accounts
+from tests.cluster.client import ClusterError
+from tests.cluster.cluster import SlurmCluster
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 Folder = Annotated[Path, typer.Option("--folder", help="Where the cluster lives; one cluster per folder.")]
@@ -43,7 +45,11 @@ def up(
 @app.command()
 def down(folder: Folder = DEFAULT) -> None:
     """Ends the cluster and everything that runs on it; its logs and the jobs' output stay until the next `up`."""
-    SlurmCluster.attach(folder).stop()
+    try:
+        SlurmCluster.attach(folder).stop()
+    except ClusterError as nothing:
+        print(f"nothing to stop: {nothing}")
+        return
     print(f"stopped; logs are in {folder}/log, the jobs' output in {folder}/jobs")
 
 
@@ -78,16 +84,16 @@ def _clear(folder: Path) -> None:
 
 
 def _explain(cluster: SlurmCluster) -> None:
-    users = "alice, bob"
+    option = "" if cluster.dir == DEFAULT else f" --folder {cluster.dir}"
     print(f"""cluster {cluster.name}, nodes {", ".join(cluster.nodes)}, in {cluster.dir}
 
   export SLURM_CONF={cluster.layout.slurm_conf}
   sinfo; squeue                             # as root
   cd {cluster.home("alice")} && su alice -c 'sbatch --wrap "hostname; sleep 60"'
 
-users: {users} (they submit), {cluster.operator} (may change everybody's jobs)
+users: {", ".join(accounts.USERS)} (they submit), {cluster.operator} (may change everybody's jobs)
 job output: {cluster.dir}/jobs/<user>   logs: {cluster.dir}/log   description: {cluster.dir}/cluster.json
-end it: ./dev cluster down""")
+end it: ./dev cluster down{option}""")
 
 
 if __name__ == "__main__":

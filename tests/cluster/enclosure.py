@@ -7,6 +7,7 @@ gone at once and its folder is removed. Nothing started here can outlive the ses
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -116,11 +117,16 @@ class Enclosure:
         )
 
     def until_answers(self, program: str, port: int, log: Path, *, timeout_s: float = 90) -> None:
-        """Waits until a started program accepts connections; raises with the end of its log when it does not, at once
+        """Waits until a started program accepts connections; raises with the end of its log when it does not, soon
         when it has ended."""
 
+        started = time.monotonic()
+
         def settled() -> bool:
-            return ports.answers(port) or not self.pids(program)
+            if ports.answers(port):
+                return True
+            # For a moment after start() it is still the program that starts it.
+            return time.monotonic() - started > 5 and not self.pids(program)
 
         try:
             until(settled, f"{program} answers on port {port}", timeout_s=timeout_s)

@@ -122,7 +122,7 @@ def test_nothing_outlives_a_killed_owner(tmp_path: Path) -> None:
             "from tests.cluster import SlurmCluster\n"
             "c = SlurmCluster(nodes=2).start()\n"
             "c.wait_state(c.submit('alice', 'sleep 600'), {'RUNNING'})\n"
-            "print(c.dir, c._inside.first_pid, flush=True)\n"
+            "print(c.dir, c.first_pid, flush=True)\n"
             "input()",
         ],
         cwd=REPOSITORY,
@@ -166,7 +166,8 @@ def test_a_person_starts_uses_and_ends_a_cluster_from_the_command_line(tmp_path:
         assert cluster("down").returncode == 0
         assert not attached.running
         again = cluster("down")
-        assert (again.returncode, "not running any more" in again.stderr) == (1, True)
+        assert (again.returncode, "not running any more" in again.stdout) == (0, True)
+        assert cluster("status").returncode == 1
     finally:
         if (folder / "cluster.json").exists():
             with contextlib.suppress(ClusterError):  # ended above, as it should

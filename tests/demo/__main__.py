@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.demo.stage import Stage, end_kept
 from tests.demo.story import Case, Story
+from tests.stage import Stage, end_kept
 
 NOTE = Path(__file__).parent.parent.parent / ".dev" / "demo.json"
 
@@ -25,7 +25,7 @@ def main() -> int:
         return 0
     if NOTE.exists():
         Console(stderr=True).print(f"an earlier demo was left running; first {end_kept(NOTE)}")
-    out = Console(stderr=True, highlight=False, soft_wrap=True)
+    out = Console(stderr=True, highlight=False, soft_wrap=True, width=None if sys.stderr.isatty() else 150)
     began = time.monotonic()
 
     def say(job: str, text: str) -> None:
@@ -33,7 +33,7 @@ def main() -> int:
         out.print(text, markup=False, style=_style(text))
 
     say("", "starting a Slurm cluster of 4 nodes with accounting, Temporal with its Web UI, and the relight worker")
-    with Stage() as stage:
+    with Stage(ui=True) as stage:
         stage.start_worker()
         say("", f"everything runs; Temporal's Web UI is at {stage.temporal.ui_url}")
         story = Story(stage, say)

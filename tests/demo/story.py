@@ -12,7 +12,7 @@ from typing import Any
 from activities.audit.store import AuditStore, Event
 from activities.contracts import EventKind
 from tests.cluster.waiting import until
-from tests.demo.stage import Stage
+from tests.stage import Stage
 
 TRAIN_STEPS = 60
 Say = Callable[[str, str], None]
@@ -47,9 +47,15 @@ class Story:
     def tell(self, *cases: Case) -> None:
         """Shows the audit rows that are new since the last call."""
         for case in cases:
+            quiet = 0
             for event in self._events(case, self._told.get(case.job_id, 0)):
                 self._told[case.job_id] = event.id
+                if event.kind == EventKind.FINDING and event.body.get("role") in {"cascade", "symptom"}:
+                    quiet += 1  # consequences: all on record, too many to read here
+                    continue
                 self.say(str(case.job_id), f"{event.kind:9} {event.summary}")
+            if quiet:
+                self.say(str(case.job_id), f"finding   and {quiet} consequences of it (`relight show` has them)")
 
     def _events(self, case: Case, after: int = 0) -> list[Event]:
         return self.store.events(self.stage.cluster_name, str(case.job_id), after_id=after)

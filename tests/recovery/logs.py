@@ -11,9 +11,7 @@ NOW = datetime(2026, 11, 12, 3, 30, tzinfo=UTC)
 NODES: Nodes = ("n01", "n02", "n03", "n04")
 
 
-def view(
-    *, nodes: Nodes = NODES, state: JobState = JobState.RUNNING, restarts: int = 0, uid: int = 1000
-) -> JobView:
+def view(*, nodes: Nodes = NODES, state: JobState = JobState.RUNNING, restarts: int = 0, uid: int = 1000) -> JobView:
     return JobView(
         cluster="prod",
         job_id="4711",
@@ -62,7 +60,9 @@ def lost(rank: int, peer: str = "10.0.0.3") -> str:
 
 
 def waited(rank: int) -> str:
-    return f"[rank{rank}]: RuntimeError: [unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation to complete\n"
+    return (
+        f"[rank{rank}]: RuntimeError: [unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation to complete\n"
+    )
 
 
 def table(*entries: tuple[str, int, int], script: str = "train.py") -> str:

@@ -47,13 +47,15 @@ def finding(
 
 def cascade(line: int, **more: object) -> Finding:
     return finding(
-        "net.connection_lost", fault_class=FaultClass.INTERCONNECT, role=Role.CASCADE, line=line, **more  # type: ignore[arg-type]
+        "net.connection_lost",
+        fault_class=FaultClass.INTERCONNECT,
+        role=Role.CASCADE,
+        line=line,
+        **more,  # type: ignore[arg-type]
     )
 
 
-FAILED = finding(
-    "scheduler.failed", fault_class=FaultClass.UNKNOWN, role=Role.SYMPTOM, trusted=True
-)
+FAILED = finding("scheduler.failed", fault_class=FaultClass.UNKNOWN, role=Role.SYMPTOM, trusted=True)
 
 
 def suspects(verdict: Verdict) -> list[str]:
@@ -83,9 +85,7 @@ def test_a_time_goes_before_a_line_number() -> None:
 
 
 def test_what_a_node_says_of_itself_goes_before_what_others_say_of_it() -> None:
-    remote = finding(
-        "ib.completion_error", fault_class=FaultClass.INTERCONNECT, nodes=("n02",), peer="n02", line=5
-    )
+    remote = finding("ib.completion_error", fault_class=FaultClass.INTERCONNECT, nodes=("n02",), peer="n02", line=5)
     local = finding("ib.port_error", fault_class=FaultClass.INTERCONNECT, nodes=("n04",), line=50)
     assert suspects(attribute(view(), [remote, local])) == ["n04"]
 
@@ -127,7 +127,9 @@ def test_two_different_lines_about_one_node_are_surer_than_one() -> None:
 
 def test_a_user_error_on_every_rank_is_the_users_and_not_retried() -> None:
     errors = [
-        finding("python.import_error", fault_class=FaultClass.USER, retry=Retry.NO, line=n, rank=n, nodes=(NODES[n % 4],))
+        finding(
+            "python.import_error", fault_class=FaultClass.USER, retry=Retry.NO, line=n, rank=n, nodes=(NODES[n % 4],)
+        )
         for n in range(8)
     ]
     verdict = attribute(view(), [*errors, FAILED])
@@ -239,9 +241,7 @@ def test_nothing_at_all_is_no_fault() -> None:
 
 
 def test_a_cancelled_step_does_not_turn_a_failure_into_no_fault() -> None:
-    notice = finding(
-        "slurm.cancelled", fault_class=FaultClass.NONE, role=Role.SYMPTOM, retry=Retry.HANDS_OFF, line=2
-    )
+    notice = finding("slurm.cancelled", fault_class=FaultClass.NONE, role=Role.SYMPTOM, retry=Retry.HANDS_OFF, line=2)
     assert attribute(view(), [notice]).fault_class is FaultClass.NONE
     assert attribute(view(), [notice, FAILED]).fault_class is FaultClass.UNKNOWN
 

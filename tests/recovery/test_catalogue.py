@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from recovery.faults.catalogue import BUILT_IN, Catalogue, CatalogueError, Signature, schema
 from recovery.faults.scanner import Scanner
@@ -111,6 +111,8 @@ def test_the_hash_is_of_the_content_and_not_of_its_layout(tmp_path: Path) -> Non
         ("'switch agent: port (?:down|flapping)'", "'(agent) \\1'", "pattern: invalid escape"),
         ("'switch agent: port (?:down|flapping)'", "'switch (agent'", "missing )"),
         ("'switch agent: port (?:down|flapping)'", "'switch agent: port.*'", "ends in * or +"),
+        ("'switch agent: port (?:down|flapping)'", "'switch agent: port [a-z]{2,}'", "ends in * or +"),
+        ("'switch agent: port (?:down|flapping)'", "'\\Aswitch agent: port (?:down|flapping)'", "write ^ and $"),
         ("'switch agent: port (?:down|flapping)'", "'(?:port)?'", "matches the empty line"),
         ("'switch agent: port (?:down|flapping)'", "'switch agent: plug'", "does not match its own example"),
         ("'switch agent: port (?:down|flapping)'", "'switch agent: port'", "matches its own near miss"),
@@ -139,12 +141,14 @@ def test_a_wrong_entry_is_refused_with_file_entry_and_reason(tmp_path: Path, old
 
 def test_a_pattern_that_only_hyperscan_refuses_is_refused_too(tmp_path: Path) -> None:
     path = tmp_path / "site.yaml"
-    path.write_text(GOOD.replace("'switch agent: port", r"'switch\Cagent: port"))
+    path.write_text(GOOD.replace("pattern: '", "pattern: '(?U)"))
     with pytest.raises(CatalogueError, match=r"site\.yaml: site\.switch: pattern: Hyperscan refuses it: "):
         Catalogue.built_in(path)
 
 
-@pytest.mark.parametrize("text", ["", "signatures: []", "version: 1\nsignatures: {}\n", "- a\n", "a: [", "version: 7\n"])
+@pytest.mark.parametrize(
+    "text", ["", "signatures: []", "version: 1\nsignatures: {}\n", "- a\n", "a: [", "version: 7\n"]
+)
 def test_a_file_without_usable_signatures_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "site.yaml"
     path.write_text(text)
@@ -155,7 +159,7 @@ def test_a_file_without_usable_signatures_is_refused(tmp_path: Path, text: str) 
 def test_an_id_stands_only_once(tmp_path: Path) -> None:
     path = tmp_path / "site.yaml"
     path.write_text(GOOD.replace("site.switch", "cuda.ecc"))
-    with pytest.raises(CatalogueError, match="cuda.ecc: the id is taken in .*catalogue.yaml"):
+    with pytest.raises(CatalogueError, match=r"cuda\.ecc: the id is taken in .*catalogue\.yaml"):
         Catalogue.built_in(path)
 
 
@@ -166,7 +170,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_the_schema_takes_the_built_in_file_and_refuses_an_unknown_key() -> None:
     validator = Draft202012Validator(schema())
-    content = yaml.load(BUILT_IN.read_bytes(), Loader=yaml.BaseLoader)  # noqa: S506 - all words stay words
+    content = yaml.load(BUILT_IN.read_bytes(), Loader=yaml.BaseLoader)
     content["version"] = 1
     for entry in content["signatures"]:
         if "ends" in entry:

@@ -66,7 +66,9 @@ def test_carriage_returns_end_a_shown_line_but_do_not_count_as_one() -> None:
 
 
 def test_colours_do_not_hide_a_line() -> None:
-    coloured = b"ok\n\x1b[1;31mRuntimeError\x1b[0m: CUDA error: \x1b[4muncorrectable\x1b[0m ECC error encountered\x1b[K\n"
+    coloured = (
+        b"ok\n\x1b[1;31mRuntimeError\x1b[0m: CUDA error: \x1b[4muncorrectable\x1b[0m ECC error encountered\x1b[K\n"
+    )
     (hit,) = scan(coloured)
     assert (hit.line, hit.offset) == (2, 3)
     assert hit.text == "RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -116,7 +118,9 @@ def test_bytes_that_are_no_text_cost_nothing_and_hide_nothing() -> None:
 
 
 def test_a_line_of_megabytes_is_shown_around_what_was_found() -> None:
-    data = b"[rank9]: " + b"x" * (BLOCK_BYTES // 2) + b" CUDA error: uncorrectable ECC error encountered " + b"y" * 900_000
+    data = (
+        b"[rank9]: " + b"x" * (BLOCK_BYTES // 2) + b" CUDA error: uncorrectable ECC error encountered " + b"y" * 900_000
+    )
     (hit,) = scan(data + b"\n" + ECC + b"\n")[:1]
     assert hit.line == 1
     assert len(hit.text) <= 2_000

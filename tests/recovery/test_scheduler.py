@@ -151,7 +151,9 @@ def test_why_a_job_waits_for_ever_is_told(reason: str, name: str) -> None:
     assert reason in found.summary
 
 
-@pytest.mark.parametrize("reason", ["Priority", "Resources", "BeginTime", "Dependency", "None", "", "JobArrayTaskLimit"])
+@pytest.mark.parametrize(
+    "reason", ["Priority", "Resources", "BeginTime", "Dependency", "None", "", "JobArrayTaskLimit"]
+)
 def test_an_ordinary_wait_is_none(reason: str) -> None:
     assert scheduler_findings(job(JobState.PENDING, reason=reason), None, NOW) == ()
 

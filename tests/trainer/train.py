@@ -41,7 +41,9 @@ def main() -> int:
         if step:
             _say(f"successfully loaded checkpoint from {folder} at iteration {step}")
     _die_if_broken(options.faults, node, rank, before_first_step=True)
-    link = _Link(rank, world, folder / f"port-{os.environ['SLURM_JOB_ID']}-{os.environ.get('SLURM_RESTART_COUNT', '0')}")
+    link = _Link(
+        rank, world, folder / f"port-{os.environ['SLURM_JOB_ID']}-{os.environ.get('SLURM_RESTART_COUNT', '0')}"
+    )
     noise = random.Random(1_000 * rank + step)
     while step < options.steps:
         began = time.monotonic()

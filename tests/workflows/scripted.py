@@ -222,9 +222,7 @@ async def serving(client: Client, script: Scripted, *, cluster: str = CLUSTER) -
             (c.slurm_queue(cluster), [], script.all_activities()),
             (c.EVIDENCE_QUEUE, [], [script.save_evidence]),
         ):
-            worker = Worker(
-                client, task_queue=queue, workflows=flows, activities=acts, workflow_runner=runner()
-            )
+            worker = Worker(client, task_queue=queue, workflows=flows, activities=acts, workflow_runner=runner())
             await stack.enter_async_context(worker)
         yield
 

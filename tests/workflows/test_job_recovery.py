@@ -10,7 +10,16 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailed
 
 from activities import contracts as c
 from recovery.records import Action, Advice, JobState, Mode, OutcomeKind
-from tests.workflows.scripted import Scripted, eventually, keep_calm, restart_when_failed, serving, start, state_of, view
+from tests.workflows.scripted import (
+    Scripted,
+    eventually,
+    keep_calm,
+    restart_when_failed,
+    serving,
+    start,
+    state_of,
+    view,
+)
 
 FAILED = JobState.FAILED
 
@@ -43,7 +52,9 @@ async def test_the_recovery_ends_with_the_first_new_step(client: Client, cluster
         await eventually(lambda: script.told(c.EventKind.OUTCOME), "the restart is verified")
         script.first_step = 41
         await _observe(handle, "progress")
-        await eventually(lambda: any("41" in text for text in script.told(c.EventKind.OUTCOME)), "the first step is told")
+        await eventually(
+            lambda: any("41" in text for text in script.told(c.EventKind.OUTCOME)), "the first step is told"
+        )
         assert (await state_of(handle))["phase"] == "watching"
         await handle.terminate()
 
@@ -272,7 +283,8 @@ async def test_pause_reaches_the_decision_and_resume_ends_it(client: Client, clu
 
 @pytest.mark.parametrize("name", ["pause", "resume", "force", "approve", "observe"])
 @pytest.mark.parametrize(
-    "raw", [None, "just text", 17, [], {"action": 5}, {"by": 3, "surprise": True}, {"exclude": ["a b"]}, {"yes": "perhaps"}]
+    "raw",
+    [None, "just text", 17, [], {"action": 5}, {"by": 3, "surprise": True}, {"exclude": ["a b"]}, {"yes": "perhaps"}],
 )
 async def test_no_signal_can_wedge_the_workflow(client: Client, cluster: str, name: str, raw: Any) -> None:
     script = Scripted()

@@ -58,6 +58,12 @@ def test_a_job_first_seen_while_its_nodes_are_not_free_yet_is_known_again(store:
     assert see(store, view(cluster, submit=900, restarts=1)) != life
 
 
+def test_an_unsettled_submit_time_is_settled_when_the_life_is_closed(store: AuditStore, cluster: str) -> None:
+    life = see(store, view(cluster, completing=True))
+    store.close_life(life, "purged")
+    assert see(store, view(cluster, submit=900)) != life
+
+
 def test_an_id_given_out_again_begins_a_new_life_and_ends_the_old_one(store: AuditStore, cluster: str) -> None:
     old = see(store, view(cluster))
     store.append(cluster, "12345", old, [event(f"{old}/x")], stopped=True, paused=True, paused_by="oncall")

@@ -1,8 +1,5 @@
 """Permits: the caps of a cluster hold whoever asks, however many at once, and however often they ask."""
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +7,9 @@ import pytest
 from activities.audit.permits import ASK_AGAIN, SLOT
 from activities.audit.store import AuditStore, KeyTaken
 from recovery.records import Action
+from tests.activities.audit.askers import ask, in_processes
 from tests.activities.audit.samples import NOON, all_at_once, at, opened, request
 
-ROOT = Path(__file__).parents[3]
 SLOT_S = SLOT.total_seconds()
 
 
@@ -127,7 +124,8 @@ def test_exclusions_end_with_their_time_or_with_the_job(store: AuditStore, clust
 
 @pytest.mark.parametrize("cap", ["max_restarts_at_once", "max_actions_per_hour", "max_excluded_share"])
 def test_a_cap_of_nothing_denies(store: AuditStore, cluster: str, cap: str) -> None:
-    answer = store.permit(request(cluster, "1", nodes=("n1",), **{cap: 0}))
+    caps: dict[str, Any] = {cap: 0}
+    answer = store.permit(request(cluster, "1", nodes=("n1",), **caps))
     assert (answer.granted, answer.until) == (False, None)
     assert cap in answer.reason
 
@@ -151,28 +149,6 @@ def test_one_step_asked_for_from_forty_threads_takes_one_place(store: AuditStore
 
 
 def test_sixty_askers_in_four_processes_get_no_more_than_the_cap(store: AuditStore, url: str, cluster: str) -> None:
-    askers = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.activities.audit.asker", url, cluster, f"p{number}", "15"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for number in range(4)
-    ]
-    try:
-        for asker in askers:
-            assert asker.stdout is not None
-            assert asker.stdout.readline() == "ready\n"
-        for asker in askers:
-            assert asker.stdin is not None
-            asker.stdin.write("go\n")
-            asker.stdin.flush()
-        granted = [line for asker in askers for line in asker.communicate(timeout=120)[0].split()]
-        assert [asker.returncode for asker in askers] == [0] * 4
-    finally:
-        for asker in askers:
-            asker.kill()
-            asker.wait()
-    assert len(set(granted)) == len(granted) == 5  # five of a hundred nodes may be excluded
+    granted = in_processes(ask, [(url, cluster, f"p{number}", 15) for number in range(4)])
+    keys = [key for keys in granted for key in keys]
+    assert len(set(keys)) == len(keys) == 5  # five of a hundred nodes may be excluded

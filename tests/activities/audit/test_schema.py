@@ -1,7 +1,5 @@
 """Migrations: they run by themselves, agree with the models, survive being cut off, and respect a newer relight."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +14,11 @@ from activities.audit.schema import VERSION_TABLE
 from activities.audit.store import AuditStore, SchemaTooNew, UnfitDatabase
 from activities.audit.tables import METADATA
 from recovery.records import ClusterFacts
+from tests.activities.audit.askers import in_processes, migrate
 from tests.activities.audit.samples import all_at_once, opened
 from tests.activities.audit.test_outage import drop_tables
 from tests.services import MariaDBServer, PostgresServer
 
-ROOT = Path(__file__).parents[3]
 TABLES = {"attempts", "clusters", "events", "lives", "permits", "watched", VERSION_TABLE}
 
 
@@ -52,11 +50,6 @@ def versions(database: Database, table: str) -> list[str]:
     return database.read(lambda connection: list(connection.execute(query).scalars()))
 
 
-def migrate(url: str) -> None:
-    with AuditStore(url) as store:
-        store.migrate()
-
-
 def test_the_tables_are_made_once(empty: str, database: Database, cluster: str) -> None:
     migrate(empty)
     assert tables(database) >= TABLES
@@ -83,25 +76,9 @@ def test_models_and_migrations_agree(empty: str, database: Database) -> None:
 
 
 def test_workers_that_start_at_once_do_not_break_each_other(empty: str, database: Database) -> None:
-    program = (
-        "from activities.audit import schema; from activities.audit.store import AuditStore;"
-        f"print('ready', flush=True); input(); AuditStore({empty!r}).migrate()"
-    )
-    pipe = subprocess.PIPE
-    workers = [
-        subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-        for _ in range(3)
-    ]
-    for worker in workers:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "ready\n"
-    for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
-    errors = [worker.communicate(timeout=120)[1] for worker in workers]
-    assert [worker.returncode for worker in workers] == [0] * 3, errors
+    in_processes(migrate, [(empty,)] * 4)
     assert tables(database) >= TABLES
+    assert versions(database, VERSION_TABLE) == ["0001"]
 
 
 def test_threads_that_migrate_at_once_do_not_break_each_other(empty: str, database: Database) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -49,6 +50,23 @@ class Site:
         job = self.submit("sleep 600", *words, name=name)
         self.cluster.wait_state(job, {"RUNNING"})
         return job
+
+    def doomed(self, *words: str, name: str = "job") -> str:
+        """A running job that fails when `fail` is called, at least a second (Slurm's clock) after it was submitted."""
+        self._trigger.unlink(missing_ok=True)
+        job = self.submit(f"until [ -e {self._trigger} ]; do sleep 0.1; done; exit 9", *words, name=name)
+        self.cluster.wait_state(job, {"RUNNING"})
+        return job
+
+    def fail(self, job: str) -> None:
+        asked = time.time()
+        until(lambda: int(time.time()) > asked + 1, "the next second but one has begun", timeout_s=10)
+        self._trigger.touch()
+        assert self.cluster.wait_state(job, ENDED) == "FAILED"
+
+    @property
+    def _trigger(self) -> Path:
+        return self.cluster.home("alice") / "fail"
 
     async def view(self, job: str) -> JobView:
         found = await self.client.job(job)

@@ -98,12 +98,14 @@ async def test_accounting_away_is_its_own_error_and_judges_no_completing_job(sit
             site.cluster.start_slurmdbd()
         site.cluster.wait_state(job, ENDED)
     until(
-        lambda: site.cluster.attempts(job)[-1]["State"].startswith("CANCELLED"), "accounting has caught up", timeout_s=90
+        lambda: site.cluster.attempts(job)[-1]["State"].startswith("CANCELLED"),
+        "accounting has caught up",
+        timeout_s=90,
     )
 
 
 async def test_a_gate_that_cannot_run_or_speaks_otherwise_is_broken(slurm: SlurmCluster, tmp_path: Path) -> None:
-    with pytest.raises(GateBroken, match="cannot run the gate .* with /nonexistent/python"):
+    with pytest.raises(GateBroken, match=r"cannot run the gate .* with /nonexistent/python"):
         await SlurmClient("prod", LocalGate(python="/nonexistent/python")).ping()
     script = tmp_path / "other.py"
     for text, said in (

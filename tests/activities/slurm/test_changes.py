@@ -59,7 +59,9 @@ async def test_release_frees_what_slurm_held_and_nothing_that_people_hold(site: 
     drained = [node for node in site.cluster.nodes if "DRAIN" in site.cluster.node(node)["State"]]
     for node in drained:
         until(
-            lambda node=node: site.cluster.run("scontrol", "update", f"nodename={node}", "state=resume").returncode == 0,
+            lambda node=node: (
+                site.cluster.run("scontrol", "update", f"nodename={node}", "state=resume").returncode == 0
+            ),
             f"{node} is resumed",
             timeout_s=60,
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import subprocess
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,6 @@ FORGED = "run=1 | x\n999|FAILED|mallory\nJobId=7 JobName=x\n   JobState=FAILED R
 async def test_a_forged_row_in_name_and_comment_stays_text(site: Site) -> None:
     comment = f"a=b c | d\n   Comment=x \n   StdOut=/etc/passwd\n{FORGED}"
     job = site.submit("sleep 600", "--output=%x-%j.out", name=FORGED, comment=comment)
-    site.cluster.wait_state(job, {"PENDING", "RUNNING"})
     view = await site.view(job)
     assert (view.name, view.comment) == (FORGED, comment)
     assert (view.restarts, view.excluded, view.user) == (0, (), "alice")
@@ -79,10 +80,10 @@ async def test_array_tasks_have_names_of_their_own(site: Site) -> None:
 
 
 async def test_interactive_and_heterogeneous_jobs_are_told_as_such(site: Site) -> None:
-    environment = {**site.cluster.env, "USER": "root"}
-    held_open = subprocess.Popen(
-        ["salloc", "-J", "shell", "--comment=relight", "sleep", "600"],
-        env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    shell_itself = await asyncio.create_subprocess_exec(
+        "salloc", "-J", "shell", "--comment=relight", "sleep", "600", env={**site.cluster.env, "USER": "root"},
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
     )  # fmt: skip
     try:
         leader = site.submit("sleep 600", "-n1", ":", "-n1", name="het")
@@ -98,7 +99,8 @@ async def test_interactive_and_heterogeneous_jobs_are_told_as_such(site: Site) -
             assert refused.value.kind is RefusalKind.NOT_RESTARTABLE
     finally:
         site.cluster.run("scancel", "--name=shell")
-        held_open.wait(60)
+        os.killpg(shell_itself.pid, signal.SIGKILL)
+        await shell_itself.wait()
 
 
 async def test_a_job_that_slurm_does_not_know_is_none(site: Site) -> None:

@@ -169,14 +169,13 @@ async def test_jobs_that_ended_well_rest_or_are_held_are_left_alone(site: Site) 
 
 @pytest.mark.parametrize(("kind", "name"), [("afternotok", "next"), ("afterany", "next"), ("singleton", "job")])
 async def test_a_dependent_that_started_keeps_the_restart_away(site: Site, kind: str, name: str) -> None:
-    job = site.running("-n1")
+    job = site.doomed("-n1")
     wish = kind if kind == "singleton" else f"{kind}:{job}"
     child = site.submit("sleep 600", "-n1", f"--dependency={wish}", name=name)
     waiting = await site.client.relatives(job)
     assert [(entry.job_id, entry.kind, entry.started) for entry in waiting.dependents] == [(child, kind, False)]
     assert waiting.twins == ()
-    site.cluster.run("scancel", "--signal=KILL", "--full", job, check=True)
-    site.cluster.wait_state(job, ENDED)
+    site.fail(job)
     site.cluster.wait_state(child, {"RUNNING"})
     assert (await site.client.relatives(job)).started == (child,)
     assert await refusal(site, job) is RefusalKind.DEPENDENT
@@ -184,10 +183,10 @@ async def test_a_dependent_that_started_keeps_the_restart_away(site: Site, kind:
 
 
 async def test_a_dependent_known_from_before_keeps_the_restart_away(site: Site) -> None:
-    job = site.running("-n1")
+    job = site.doomed("-n1")
     words = ("-n1", f"--dependency=afterany:{job}", "--chdir=/tmp", "--output=/dev/null")
     child = site.submit("exec sleep 600", *words, name="unlike")
-    site.cluster.run("scancel", "--signal=KILL", "--full", job, check=True)
+    site.fail(job)
     site.cluster.wait_state(child, {"RUNNING"})
     assert (await site.client.relatives(job)).started == ()
     assert await refusal(site, job, children=[child]) is RefusalKind.DEPENDENT
@@ -206,7 +205,7 @@ async def test_a_resubmitted_copy_keeps_the_restart_away(site: Site) -> None:
     site.cluster.run("scancel", twin, check=True)
     site.cluster.wait_state(twin, ENDED)
     assert (await site.client.restart(job, 0, deadline=soon(), start_in_s=60)).done
-    assert site.cluster.state(other) == "RUNNING"
+    site.cluster.wait_state(other, {"RUNNING"})
 
 
 async def test_one_array_task_is_restarted_and_its_siblings_run_on(site: Site) -> None:

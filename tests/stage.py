@@ -1,4 +1,4 @@
-"""The demo's stage: a 4-node Slurm cluster, Temporal with its Web UI, an SQLite audit store and one worker."""
+"""A stage for relight: a real Slurm cluster, a real Temporal server, an audit store and a worker process."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import yaml
 
+from activities.audit.records import Event
+from activities.audit.store import AuditStore
 from tests.cluster import ClusterError, SlurmCluster, processes
 from tests.cluster.enclosure import Enclosure
 from tests.cluster.waiting import until
 from tests.services import TemporalServer
 
-TRAINER = Path(__file__).parent.parent / "trainer" / "train.py"
+TRAINER = Path(__file__).parent / "trainer" / "train.py"
 RELIGHT = Path(sys.executable).with_name("relight")
 
 
@@ -33,22 +37,38 @@ def _free(port: int) -> bool:
 
 
 class Stage:
-    """Everything the demo runs on; gone when the block ends, unless kept."""
+    """Everything relight runs on, for the demo and for tests; gone when the block ends, unless kept."""
 
     def __init__(
-        self, *, cluster_name: str = "prod", nodes: int = 4, first_job_id: int = 12345, mode: str = "act"
+        self,
+        *,
+        cluster_name: str = "prod",
+        nodes: int = 4,
+        first_job_id: int = 12345,
+        mode: str = "act",
+        policy: Mapping[str, Any] | None = None,
+        accounting: bool = True,
+        ui: bool = False,
+        database: str = "",
+        gate: Mapping[str, Any] | None = None,
+        path: str = "",
+        **slurm: Any,
     ) -> None:
+        """`policy`: numbers of the default policy; `gate`, `path`: settings of the cluster; the rest is Slurm's."""
         self.slurm = SlurmCluster(
-            nodes=nodes, accounting=True, name=cluster_name, first_job_id=first_job_id, min_job_age_s=300
+            nodes=nodes, accounting=accounting, name=cluster_name, first_job_id=first_job_id, **slurm
         )
         # The stock ports, where they are free: then the stock `temporal` command needs no address.
-        stock = _free(7233) and _free(8233)
+        stock = ui and _free(7233) and _free(8233)
         self.temporal = TemporalServer(
-            ui=True, port=7233 if stock else None, ui_port=8233 if stock else None, namespace="default"
+            ui=ui, port=7233 if stock else None, ui_port=8233 if stock else None, namespace="default"
         )
         self.cluster_name, self.mode = cluster_name, mode
+        self._policy = {"max_excluded_share": 0.5, **(policy or {})}
+        self._database, self._gate, self._path = database, dict(gate or {}), path
         self._worker: subprocess.Popen[bytes] | None = None
         self._kept = False
+        self._store: AuditStore | None = None
 
     def __enter__(self) -> Stage:
         try:
@@ -63,6 +83,8 @@ class Stage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._store is not None:
+            self._store.close()
         if self._kept:
             return
         self.stop_worker()
@@ -79,7 +101,7 @@ class Stage:
 
     @property
     def database(self) -> str:
-        return f"sqlite:///{self.folder}/relight/audit.db"
+        return self._database or f"sqlite:///{self.folder}/relight/audit.db"
 
     @property
     def worker_log(self) -> Path:
@@ -105,7 +127,7 @@ class Stage:
             yaml.safe_dump(
                 {
                     "clusters": {self.cluster_name: {"mode": self.mode}},
-                    "policies": {"default": {"max_excluded_share": 0.5}},
+                    "policies": {"default": self._policy},
                 }
             )
         )
@@ -119,7 +141,8 @@ class Stage:
                     "clusters": {
                         self.cluster_name: {
                             "slurm_conf": self.slurm.env["SLURM_CONF"],
-                            "gate": {"dir": str(home / "gate")},
+                            "gate": {"dir": str(home / "gate"), "ceiling": 1000, **self._gate},
+                            **({"path": self._path} if self._path else {}),
                         }
                     },
                 }
@@ -131,8 +154,43 @@ class Stage:
         )
         (home / "env.sh").write_text(exports + "\n")
 
+    @property
+    def store(self) -> AuditStore:
+        """The audit store, for reading."""
+        if self._store is None:
+            self._store = AuditStore(self.database)
+        return self._store
+
+    def events(self, job: int | str, kind: str = "", /, **body: Any) -> list[Event]:
+        """Rows of the job's audit log, oldest first."""
+        return [
+            event
+            for event in self.store.events(self.cluster_name, str(job))
+            if (not kind or event.kind == kind) and all(event.body.get(key) == value for key, value in body.items())
+        ]
+
+    def until(self, ready: Callable[[], object], what: str, timeout_s: float = 90) -> None:
+        """Waits; where it was in vain, the worker's last words are added."""
+        try:
+            until(ready, what, timeout_s=timeout_s, every_s=0.1)
+        except AssertionError as failure:
+            failure.add_note(f"worker: {self.worker_log.read_text(errors='replace')[-3000:]}")
+            raise
+
+    @property
+    def worker_pid(self) -> int:
+        assert self._worker is not None
+        return self._worker.pid
+
+    def kill_worker(self) -> None:
+        """kill -9, as a crash would."""
+        assert self._worker is not None
+        self._worker.kill()
+        self._worker.wait()
+
     def start_worker(self) -> None:
         """Starts `relight worker` and waits until it says that it watches."""
+        begins = self.worker_log.stat().st_size if self.worker_log.exists() else 0
         log = self.worker_log.open("ab")
         self._worker = subprocess.Popen(
             [str(RELIGHT), "worker"],
@@ -142,15 +200,15 @@ class Stage:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-        until(self._watches, "the worker watches the cluster", timeout_s=60)
+        until(lambda: self._watches(begins), "the worker watches the cluster", timeout_s=60)
 
-    def _watches(self) -> bool:
+    def _watches(self, begins: int) -> bool:
         assert self._worker is not None
         if self._worker.poll() is not None:
             raise RuntimeError(
                 f"the worker ended with {self._worker.returncode}:\n{self.worker_log.read_text()[-3000:]}"
             )
-        return "watching" in self.worker_log.read_text()
+        return b"watching" in self.worker_log.read_bytes()[begins:]
 
     def stop_worker(self) -> None:
         if self._worker is not None and self._worker.poll() is None:
@@ -176,7 +234,18 @@ class Stage:
         note.parent.mkdir(exist_ok=True)
         note.write_text(json.dumps(told))
 
-    def train(self, user: str, name: str, *, nodes: int, steps: int, comment: str, faults: Path) -> int:
+    def train(
+        self,
+        user: str,
+        name: str,
+        *more: str,
+        nodes: int,
+        steps: int,
+        comment: str,
+        faults: Path,
+        step_time: float = 0.25,
+        append: bool = True,
+    ) -> int:
         """Submits a training job that resumes from its checkpoints; gives its id."""
         home = self.slurm.home(user)
         trainer = self.folder / "train.py"
@@ -184,7 +253,7 @@ class Stage:
             shutil.copy(TRAINER, trainer)
         script = (
             "#!/bin/bash\n"
-            f"exec srun --kill-on-bad-exit=1 python3 {trainer} --steps {steps} --step-time 0.25 --save-every 5 "
+            f"exec srun --kill-on-bad-exit=1 python3 {trainer} --steps {steps} --step-time {step_time} --save-every 5 "
             f"--checkpoints {home}/{name} --faults {faults}\n"
         )
         return self.slurm.submit(
@@ -192,11 +261,33 @@ class Stage:
             script,
             f"--nodes={nodes}",
             "--ntasks-per-node=1",
-            "--open-mode=append",
+            *(["--open-mode=append"] if append else []),
             f"--output={home}/%x-%j.out",
+            *more,
             name=name,
             comment=comment,
         )
+
+    def hosts(self, folded: str) -> list[str]:
+        """Node names of a host list, as Slurm expands it."""
+        if folded in {"", "(null)", "None assigned"}:
+            return []
+        return self.slurm.run("scontrol", "show", "hostnames", folded).stdout.split()
+
+    def restarts(self, job: int | str) -> int:
+        """Slurm's restart count, read so that no job name can forge it."""
+        return int(self.slurm.run("squeue", "-h", "-t", "all", "-j", str(job), "-O", "RestartCnt").stdout)
+
+    def log(self, job: int | str) -> str:
+        """What the job has printed so far."""
+        try:
+            return Path(self.slurm.show(job)["StdOut"]).read_text(errors="replace")
+        except (OSError, KeyError):
+            return ""
+
+    def trained(self, job: int | str, step: int) -> bool:
+        """Whether the job has completed that step."""
+        return f"iteration {step:8d}/" in self.log(job)
 
     def faults(self, name: str) -> Path:
         """The folder in which a file named like a node breaks that node, for one job."""
