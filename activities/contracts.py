@@ -185,6 +185,7 @@ class Decision(Record):
     start_delay_s: int = 5
     step_deadline_s: int = Field(default=60, description="a change later than this after its plan is refused")
     settle_s: int = Field(default=900, description="longest watch over one restart")
+    exclude_expiry_s: int = Field(default=86_400, description="an older exclusion is not renewed at the next restart")
     own_fault_limit: int = Field(default=3, description="restarts in a row that may die of our own doing")
     permit_wait_s: int = Field(default=240, description="longest wait for a permit before failing open")
     park: bool = False
@@ -228,6 +229,7 @@ class StepRequest(Record):
     deadline: Time
     exclude: Nodes = ()
     keep_excluded: Nodes = Field(default=(), description="exclusions relight set earlier and still wants")
+    give_up: Nodes = Field(default=(), description="exclusions relight set earlier whose time is over")
     lease_s: int = 60
     start_delay_s: int = 5
     reason: str = ""

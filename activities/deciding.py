@@ -81,6 +81,7 @@ class DecidingActivities:
             lease_s=policy.lease_s,
             start_delay_s=policy.start_delay_s,
             step_deadline_s=policy.step_deadline_s,
+            exclude_expiry_s=policy.exclude_expiry_s,
             own_fault_limit=policy.own_fault_limit,
             permit_wait_s=policy.permit_wait_s,
             park=policy.park,

@@ -49,6 +49,7 @@ class RecordingActivities:
                 max_actions_per_hour=policy.max_actions_per_hour,
                 max_excluded_share=policy.max_excluded_share,
                 cluster_nodes=len(nodes),
+                exclusion_s=policy.exclude_expiry_s,
                 now=datetime.now(UTC),
             )
             return await asyncio.to_thread(self.site.store.permit, permit)

@@ -129,7 +129,7 @@ class SteppingActivities:
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The union to stand in ExcNodeList, and what had to be left out so that the job can still be placed."""
         nodes = await client.nodes()
-        ours = set(request.keep_excluded)
+        ours = {*request.keep_excluded, *request.give_up}
         theirs = tuple(name for name in view.excluded if name not in ours)
         wanted = (*request.exclude, *(name for name in request.keep_excluded if name not in request.exclude))
         chosen = usable_exclusions(view, nodes, wanted, keep=theirs)

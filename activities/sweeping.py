@@ -122,7 +122,7 @@ class SweepingActivities:
             if row.seen != known.seen or after != cursor:
                 changed[row.job_id] = known.model_copy(update={"seen": row.seen, "cursor": after.model_dump_json()})
             waiting = row.state is JobState.PENDING and row.restarts > 0 and cursor.attempt != row.restarts
-            if row.state is JobState.RUNNING or row.completing or waiting:
+            if row.state is JobState.RUNNING or row.completing or row.state.is_final or waiting:
                 looked, told = await self._read_logs(changed.get(row.job_id, known), row, waiting=waiting)
                 if looked is not None:
                     changed[row.job_id] = looked

@@ -72,6 +72,7 @@ class Acting(Ledger):
         now = workflow.now()
         lease_s = decision.park_s if park else decision.lease_s
         start_delay_s = decision.park_s if park else decision.start_delay_s
+        over = self._expired(now, timedelta(seconds=decision.exclude_expiry_s))
         intent = Intent(
             action=advice.action,
             step_key=step_key,
@@ -95,6 +96,7 @@ class Acting(Ledger):
             deadline=now + timedelta(seconds=decision.step_deadline_s),
             exclude=advice.exclude,
             keep_excluded=state.exclusions,
+            give_up=over,
             lease_s=lease_s,
             start_delay_s=start_delay_s,
             reason=advice.reason[:500],
@@ -127,6 +129,16 @@ class Acting(Ledger):
             state.look_again_at = workflow.now() + timedelta(seconds=2)
             return
         await self._after_step(intent, result)
+
+    def _expired(self, now: datetime, expiry: timedelta) -> tuple[str, ...]:
+        """Takes exclusions whose time is over off the list, and gives them."""
+        state = self.state
+        over = tuple(node for node in state.exclusions if now - state.excluded_at.get(node, now) >= expiry)
+        state.exclusions = tuple(node for node in state.exclusions if node not in over)
+        state.excluded_at = {node: since for node, since in state.excluded_at.items() if node not in over}
+        if over:
+            state.tell(now, "exclusion", f"expired: {telling.names(over)}")
+        return over
 
     async def _permit(self, step_key: str, decision: c.Decision, approved_by: str) -> bool:
         """Writes advice and plan, then waits for the permit, no longer than the policy's permit_wait_s."""
@@ -192,8 +204,12 @@ class Acting(Ledger):
             )
             state.look_again_at = workflow.now() + timedelta(seconds=2)
             return
+        if intent.action is Action.RESTART:
+            state.stopped = False  # an operator may force a stopped job to start again
         state.exclusions = tuple(node for node in intent.exclude if node not in result.dropped)
-        await self._settle(intent, result.excluded, result.acted_at or workflow.now())
+        now = workflow.now()
+        state.excluded_at = {node: state.excluded_at.get(node, now) for node in state.exclusions}
+        await self._settle(intent, result.excluded, result.acted_at or now)
 
     async def _finish_intent(self, view: JobView) -> bool:
         """A change was asked for and its verification is still open: finish that first."""

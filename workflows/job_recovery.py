@@ -281,7 +281,8 @@ class JobRecovery(Acting, Conversation):
         elif examination.accounting_lag or view.completing:
             state.look_again_at = workflow.now() + timedelta(seconds=2)
         if not advice.acts or decision.mode is Mode.MONITOR:
-            trivial = advice.action is Action.LEAVE_ALONE and view.state.is_alive and not advice.notify
+            calm = view.state.is_alive or advice.rule == "stopped"
+            trivial = advice.action is Action.LEAVE_ALONE and calm and not advice.notify
             if is_new and not trivial:
                 state.advice_key = key
                 self._note_decision(decision)

@@ -117,6 +117,7 @@ class RecoveryState(BaseModel):
     advice_key: str = Field(default="", description="what the shown advice was about: it is recorded once")
     outcome: Outcome | None = None
     exclusions: Nodes = Field(default=(), description="nodes relight keeps this job from")
+    excluded_at: dict[str, Time] = Field(default_factory=dict, description="since when, for their expiry")
     intent: Intent | None = None
     approval: Approval | None = None
     force: Force | None = None

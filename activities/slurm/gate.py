@@ -477,18 +477,8 @@ def base_state(slurm: Slurm, job: str, row: Dict[str, bytes]) -> Tuple[Optional[
 # ------------------------------------------------------------------------------------------------ accounting
 
 SACCT_FIELDS = (
-    "JobIDRaw",
-    "JobID",
-    "State",
-    "ExitCode",
-    "NodeList",
-    "Start",
-    "End",
-    "User",
-    "Reason",
-    "Comment",
-    "Submit",
-)
+    "JobIDRaw", "JobID", "State", "ExitCode", "NodeList", "Start", "End", "User", "Reason", "Comment", "Submit",
+)  # fmt: skip
 
 
 def attempts(slurm: Slurm, job: str) -> Optional[List[Dict[str, str]]]:
@@ -504,18 +494,22 @@ def attempts(slurm: Slurm, job: str) -> Optional[List[Dict[str, str]]]:
         away = ("connection", "refused", "persist", "problem talking", "timed out", "unable to contact")
         kind = "slurmdbd_away" if any(part in low for part in away) else failure(argv, err).kind
         raise Refusal(kind, "sacct: %s" % " / ".join(err.split("\n"))[:400])
+    return split_attempts(out, mark.encode("ascii"), job)[-MAX_ATTEMPT_ROWS:]
+
+
+def split_attempts(out: bytes, mark: bytes, job: str) -> List[Dict[str, str]]:
+    """The mark stands between cells, a newline after each row's last one."""
     rows = []
-    cells = out.split(mark.encode("ascii"))
+    cells = out.split(mark)
     width = len(SACCT_FIELDS) - 1
     carried = cells[0]
     for start in range(1, len(cells) - width + 1, width):
         values = [carried] + cells[start : start + width]
-        last, _, carried = values[-1].partition(b"\n")
-        values[-1] = last
+        values[-1], _, carried = values[-1].partition(b"\n")
         rows.append({field: bounded(field, value) for field, value in zip(SACCT_FIELDS, values)})
     rows = [row for row in rows if job in (row["JobID"], row["JobIDRaw"])]
     rows.sort(key=lambda row: (row["Submit"], row["Start"] if row["Start"].isdigit() else "9" * 12))
-    return rows[-MAX_ATTEMPT_ROWS:]
+    return rows
 
 
 # ------------------------------------------------------------------------------------------------ relatives
@@ -813,16 +807,21 @@ NODE_KEY = re.compile(
 
 def verb_nodes(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     slurm.ping()
+    return {"nodes": read_nodes(slurm.read(["scontrol", "-o", "--all", "show", "nodes"]))}
+
+
+def read_nodes(shown: bytes) -> List[Dict[str, str]]:
     nodes = []
-    for line in text(slurm.read(["scontrol", "-o", "--all", "show", "nodes"])).splitlines():
+    for line in text(shown).splitlines():
         if line.startswith("NodeName="):
             facts: Dict[str, str] = {}
             for key, value in NODE_KEY.findall(line):
                 facts.setdefault(key, value)
+            # "Reason=… [who@when]" is followed by nothing that is needed here.
             reason = re.search(r" Reason=(.*?)(?: \[[^\[\]]*@[^\[\]]*\].*)?\Z", line)
             facts["Reason"] = reason.group(1).strip()[:400] if reason else ""
             nodes.append(facts)
-    return {"nodes": nodes}
+    return nodes
 
 
 CONFIG_KEYS = (
@@ -833,14 +832,18 @@ CONFIG_KEYS = (
 
 def verb_config(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     slurm.ping()
+    return {"config": read_config(slurm.read(["scontrol", "show", "config"]))}
+
+
+def read_config(shown: bytes) -> Dict[str, str]:
     facts = {}
-    for line in text(slurm.read(["scontrol", "show", "config"])).splitlines():
+    for line in text(shown).splitlines():
         key, _, value = line.partition("=")
         if key.strip() in CONFIG_KEYS:
             facts[key.strip()] = value.strip()[:400]
     if "AuthInfo" in facts:  # where sockets and keys lie is nobody's business
         facts["AuthInfo"] = ",".join(part for part in facts["AuthInfo"].split(",") if part.startswith("cred_expire"))
-    return {"config": facts}
+    return facts
 
 
 # ------------------------------------------------------------------------------------------------ changing verbs

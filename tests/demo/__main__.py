@@ -122,7 +122,7 @@ def _show(out: Console, stage: Stage, cases: list[Case], told: dict[str, Any], *
         out.print(f"  . {env}", markup=False)
         out.print(f"  relight show {workflow}")
         out.print(f"  temporal workflow show --workflow-id {workflow}")
-        out.print(f"  {stage.temporal.ui_url}/namespaces/{stage.temporal.namespace}/workflows/{workflow}")
+        out.print(f"  {stage.temporal.ui_url}/{workflow}")
         out.print("End it with: ./dev demo --end")
     else:
         out.print("\nRun ./dev demo --keep to explore it: Temporal's Web UI, `relight show`, the cluster itself.")

@@ -67,7 +67,7 @@ def test_several_files_are_one_log_though_the_first_ends_in_the_middle_of_a_line
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(b"\x1f\x8bnot gzip at all", "Not a gzipped file"), (gzip.compress(LOG)[:40], "damaged")],
+    [(b"\x1f\x8bnot gzip at all", "Unknown compression method"), (gzip.compress(LOG)[:40], "damaged")],
 )
 def test_damaged_archives_are_unusable(relight: Relight, tmp_path: Path, content: bytes, told: str) -> None:
     path = tmp_path / "x.gz"
@@ -75,6 +75,7 @@ def test_damaged_archives_are_unusable(relight: Relight, tmp_path: Path, content
     refused = relight("diagnose", str(path))
     assert refused.code == 2
     assert str(path) in refused.err
+    assert told in refused.err
 
 
 def test_what_cannot_be_read_is_unusable(relight: Relight, tmp_path: Path, log: Path) -> None:

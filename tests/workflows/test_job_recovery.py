@@ -254,7 +254,8 @@ async def test_force_is_refused_in_monitor_mode_and_for_another_attempt(client: 
     async with serving(client, script, cluster=cluster):
         handle = await start(client, cluster=cluster)
         await eventually(lambda: script.decided, "it looked")
-        await eventually(lambda: script.rows, "the state is recorded")
+        while not (await state_of(handle))["policy"]:
+            pass
         with pytest.raises(WorkflowUpdateFailedError) as refusal:
             await handle.execute_update("force", {"action": "restart"})
         assert "monitor mode" in str(refusal.value.cause)

@@ -95,6 +95,17 @@ class Site:
         finally:
             path.unlink()
 
+    def resume_drained(self) -> None:
+        """Repairs what a failed prolog drained; Slurm takes a resume only when the node has settled."""
+
+        def resumed() -> bool:
+            drained = [node for node in self.cluster.nodes if "DRAIN" in self.cluster.node(node)["State"]]
+            for node in drained:
+                self.cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
+            return not drained
+
+        until(resumed, "no node is drained", timeout_s=60)
+
     def clear(self) -> None:
         """Ends every job, so that the next test finds four idle nodes."""
         for user in ("alice", "bob"):

@@ -56,15 +56,7 @@ async def test_release_frees_what_slurm_held_and_nothing_that_people_hold(site: 
         job = site.submit("sleep 600", "-n1")
         until(lambda: site.restarts(job) == 1, "the launch has failed", timeout_s=60)
         until(lambda: site.cluster.show(job)["Priority"] == "0", "Slurm holds the job", timeout_s=60)
-    drained = [node for node in site.cluster.nodes if "DRAIN" in site.cluster.node(node)["State"]]
-    for node in drained:
-        until(
-            lambda node=node: (
-                site.cluster.run("scontrol", "update", f"nodename={node}", "state=resume").returncode == 0
-            ),
-            f"{node} is resumed",
-            timeout_s=60,
-        )
+    site.resume_drained()
     view = await site.view(job)
     assert (view.reason, view.held, view.restarts) == ("launch failed requeued held", True, 1)
     done = await site.client.release(job, 1, deadline=soon())
@@ -105,8 +97,11 @@ async def test_an_afterok_child_is_rearmed_with_its_other_wishes_and_runs(site: 
     child = site.submit("true", f"--dependency=afterok:{parent},afterany:{other}", "-n1", name="child")
     only = site.submit("true", f"--dependency=afterok:{parent}", "-n1", name="only")
     site.cluster.wait_state(parent, ENDED)
-    for job in (child, only):
-        until(lambda job=job: "(failed)" in site.cluster.show(job)["Dependency"], f"{job} is given up", timeout_s=60)
+
+    def given_up() -> bool:
+        return all("(failed)" in site.cluster.show(job)["Dependency"] for job in (child, only))
+
+    until(given_up, "Slurm gives both children up", timeout_s=60)
     assert (await site.client.relatives(parent)).unsatisfied == tuple(sorted((child, only)))
     with pytest.raises(Refused, match="only a living parent"):
         await site.client.rearm(child, parent, deadline=soon())

@@ -135,7 +135,6 @@ async def test_a_job_cancelled_during_its_epilog_is_not_revived_and_a_failed_one
         site.cluster.run("scancel", cancelled, user="alice", check=True)
         for job in (cancelled, failed):
             site.cluster.wait_state(job, {"COMPLETING"})
-        words = {"deadline": soon(), "start_in_s": 60}
 
         async def told(job: str) -> JobState:
             return (await site.view(job)).state
@@ -145,7 +144,7 @@ async def test_a_job_cancelled_during_its_epilog_is_not_revived_and_a_failed_one
                 if await told(job) is state:
                     break
             assert (await told(job), site.cluster.state(job)) == (state, "COMPLETING")
-        assert await refusal(site, cancelled, **words) is RefusalKind.CANCELLED
+        assert await refusal(site, cancelled) is RefusalKind.CANCELLED
         assert (await site.client.restart(failed, 0, deadline=soon(), start_in_s=60)).leased
         site.cluster.wait_state(cancelled, {"CANCELLED"})
         site.cluster.wait_state(failed, {"PENDING"})
