@@ -23,7 +23,7 @@ from activities.slurm.errors import Refused, SlurmdbdAway
 from activities.slurm.placement import usable_nodes
 from activities.sweep_cursor import SweepCursor, read_cursor
 from activities.telemetry.joblog import read_attempt
-from recovery.attempts import attempts_in_accounting, current_attempt, view_of_earlier, with_attempts
+from recovery.attempts import attempts_in_accounting, current_attempt, view_of_earlier, with_attempts, with_restarters
 from recovery.diagnose import LogReader
 from recovery.directive import Directive, parse_comment
 from recovery.progress import Dialect, DialectError, own_dialect
@@ -160,6 +160,7 @@ class LookingActivities:
         if expected and not has_output and _died_at_start(view):
             current = current.model_copy(update={"own_fault": True})
         attempts = with_attempts(attempts, [current])
+        attempts = with_restarters(attempts, view.restarts, ours=expected, requeue_exit=facts.requeue_exit)
         await asyncio.to_thread(self._write, request, view, watched, findings, attempts, notes)
         return c.Examination(
             view=view,

@@ -92,6 +92,7 @@ class RecordingActivities:
             request.workflow_id,
             request.run_id,
             attempts=(attempt_of_decision(advice.restart_count, verdict),),
+            phase="recovering" if advice.action in {Action.RESTART, Action.GUARD} else None,
         )
 
     def _append(

@@ -92,3 +92,26 @@ def view_of_earlier(view: JobView, attempt: Attempt, row: AttemptRow | None) -> 
             "exit_signal": attempt.exit_signal,
         }
     )
+
+
+def with_restarters(
+    attempts: Sequence[Attempt], restarts: int, *, ours: bool, requeue_exit: Sequence[int] = ()
+) -> tuple[Attempt, ...]:
+    """Says who started each following attempt, where that is not on record: Slurm itself, somebody else, or relight.
+
+    `ours`: the current attempt (restart count `restarts`) was started by relight's own restart.
+    """
+    told = []
+    for attempt in attempts:
+        if attempt.restarted_by or attempt.number >= restarts:
+            told.append(attempt)
+            continue
+        by_itself = attempt.state in {JobState.NODE_FAIL, JobState.PREEMPTED, JobState.BOOT_FAIL}
+        if ours and attempt.number == restarts - 1:
+            who = "relight"
+        elif by_itself or attempt.exit_code in requeue_exit:
+            who = "slurm"
+        else:
+            who = "other"
+        told.append(attempt.model_copy(update={"restarted_by": who}))
+    return tuple(told)

@@ -18,7 +18,7 @@ from recovery.faults.blocks import Block
 from recovery.faults.catalogue import expression
 from recovery.records import Progress
 
-CHECKPOINT_MARK = r"(?i:saved (?:a )?checkpoint|checkpoint saved|checkpoint .{0,100}(?:saved|complete))"
+CHECKPOINT_MARK = r"[Ss]aved (?:a )?checkpoint|[Cc]heckpoint saved|[Cc]heckpoint .{0,100}(?:saved|complete)"
 """Hyperscan pattern for the presence of a completed checkpoint in a block; see Scanner's `marks`."""
 
 MARKS = 2_000

@@ -182,6 +182,10 @@ class Stage:
         assert self._worker is not None
         return self._worker.pid
 
+    @property
+    def worker_lives(self) -> bool:
+        return self._worker is not None and self._worker.poll() is None
+
     def kill_worker(self) -> None:
         """kill -9, as a crash would."""
         assert self._worker is not None

@@ -5,10 +5,13 @@ Nothing heavy is imported here, so that --help, --version and shell completion a
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -212,5 +215,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def console() -> NoReturn:
+    """The `relight` program. Ends without taking the interpreter apart.
+
+    Temporal's client runs threads of its own that call into Python; one that does so while the interpreter is being
+    torn down aborts the process, after everything was said and done. What was written is flushed first.
+    """
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    logging.shutdown()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    console()

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities import contracts as c
@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import telling, timings
     from workflows.acting import Acting
     from workflows.conversation import Conversation
+    from workflows.ledger import cause
     from workflows.messages import StartRecovery
     from workflows.state import Approval, LastSeen, Phase
 
@@ -36,13 +37,20 @@ class JobRecovery(Acting, Conversation):
     @workflow.run
     async def run(self, raw: Any = None) -> str:
         self._refuse_bad_start()
-        if self.state.life_id is None:
-            await self._open()
+        while self.state.life_id is None:
+            with contextlib.suppress(ActivityError):
+                await self._open()
         while not self.state.closed:
             self._woken = False
-            await self._record_heard()
-            await self._turn()
-            await self._record_heard()
+            try:
+                await self._record_heard()
+                await self._turn()
+                await self._record_heard()
+            except ActivityError as error:
+                # Slurm or the database stayed away for longer than PATIENCE: begin again with a fresh look.
+                state = self.state
+                state.tell(workflow.now(), "blind", f"no answer for {timings.PATIENCE}: {cause(error)}")
+                state.look_again_at = workflow.now() + timings.AFTER_PATIENCE
             self._show()
             if self.state.closed:
                 break

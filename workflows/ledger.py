@@ -45,6 +45,7 @@ class Ledger:
             result_type=answer,
             start_to_close_timeout=timings.LOOK_TIMEOUT,
             heartbeat_timeout=timings.HEARTBEAT,
+            schedule_to_close_timeout=timings.PATIENCE,
             retry_policy=timings.PATIENT,
             summary=summary,
         )
@@ -108,10 +109,18 @@ class Ledger:
 
     async def _record_heard(self, attempts: tuple[Attempt, ...] = ()) -> None:
         """Writes the queued rows and the shown state to the audit store."""
-        state, info = self.state, workflow.info()
-        if state.life_id is None or (not self._events and not attempts):
+        if self.state.life_id is None or (not self._events and not attempts):
             return
         events, self._events = tuple(self._events), []
+        try:
+            await self._write(events, attempts)
+        except ActivityError:
+            self._events = [*events, *self._events]
+            raise
+
+    async def _write(self, events: tuple[c.NewEvent, ...], attempts: tuple[Attempt, ...]) -> None:
+        state, info = self.state, workflow.info()
+        assert state.life_id is not None
         request = c.RecordEvents(
             cluster=state.cluster,
             job_id=state.job_id,

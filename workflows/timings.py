@@ -12,8 +12,10 @@ BACKSTOP = timedelta(hours=6)
 HEARTBEAT = timedelta(seconds=6)
 """An activity whose worker died is run again after this long."""
 
-LOOK_TIMEOUT = timedelta(seconds=90)
-CHANGE_TIMEOUT = timedelta(seconds=90)
+LOOK_TIMEOUT = timedelta(seconds=150)
+"""Longer than the gate's own limit of one call (100 s)."""
+
+CHANGE_TIMEOUT = timedelta(seconds=150)
 RECORD_TIMEOUT = timedelta(seconds=60)
 EVIDENCE_TIMEOUT = timedelta(seconds=20)
 SETTLE_GRACE = timedelta(minutes=5)
@@ -26,6 +28,8 @@ Bounded by PATIENCE."""
 
 PATIENCE = timedelta(hours=6)
 """Schedule-to-close of patient activities; after it the workflow looks again from the start."""
+
+AFTER_PATIENCE = timedelta(minutes=1)
 
 CHANGE_RETRY = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=1.5, maximum_interval=timedelta(seconds=5)

@@ -96,5 +96,6 @@ class Changed(Record):
     unknown: Nodes = Field(default=(), description="node names left out because Slurm knows none such")
     note: str = ""
     acted_at: Time | None = None
+    window_ms: int | None = Field(default=None, description="from the last look to slurmctld's having taken the change")
     before: JobView
     view: JobView | None = Field(default=None, description="None: the look after the change failed, see note")

@@ -18,6 +18,7 @@ class RefusalKind(StrEnum):
     CEILING = "ceiling"  # changes within the hour
     LATE = "late"  # the deadline has passed
     STALE = "stale"  # another restart count than the change is meant for
+    CHANGED = "changed"  # the job changed while it was checked: look again
     BUSY = "busy"  # another call holds this job
     FINISHED = "finished"
     CANCELLED = "cancelled"

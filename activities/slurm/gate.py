@@ -310,6 +310,7 @@ JOB_FIELDS = SWEEP_FIELDS + (
     "EligibleTime", "BatchHost", "MinCpus", "NumCPUs", "MinMemory", "TimeLimit", "Feature", "Reservation", "ReqNodes",
     "Requeue", "STDOUT", "STDERR", "WorkDir", "Command",
 )  # fmt: skip
+JUDGED_FIELDS = ("JobID", "ArrayJobID", "ArrayTaskID", "State", "RestartCnt", "PriorityLong", "Requeue")
 FAMILY_FIELDS = SWEEP_FIELDS + ("EligibleTime", "WorkDir", "Command")
 
 
@@ -689,6 +690,8 @@ class Change:
         self.check()
         # Few lock files for ever, instead of one for each job that ever was: two jobs that share one only wait.
         slot = zlib.crc32(job.encode("ascii")) % 64
+        self.last_look = time.monotonic()
+        self.window_s: Optional[float] = None
         self.held = self.state.lock("job-%02d.lock" % slot, min(self.deadline, time.time() + LOCK_LIMIT_S))
         slurm.ping()
 
@@ -713,22 +716,45 @@ class Change:
             )
         return found
 
-    def go(self) -> None:
-        """The last thing before a change."""
+    def go(self, found: Job) -> None:
+        """The last thing before a change: the fences once more, and one quick look whether the job is still as judged.
+
+        Slurm has no compare-and-set. What is left is the time from here to slurmctld's taking the command, which the
+        answer tells (window_ms).
+        """
         self.check()
         self.state.spend(self.dry)
         self.check()
+        self.last_look = time.monotonic()
+        now = pick(squeue(self.slurm, JUDGED_FIELDS, ["-r", "-j", self.job]), self.job)
+        # An epilog may end meanwhile: then the state beneath shows.
+        if judged(now) != judged(found["raw"]) or text(now["State"]) not in (found["state"], found["base"]):
+            kind = "changed" if now["RestartCnt"] == found["raw"]["RestartCnt"] else "stale"
+            told = (self.job, found["state"], text(now["State"]))
+            raise Refusal(kind, "job %s changed while it was checked (%s, now %s): look again" % told)
+
+    def run(self, argv: Sequence[str]) -> float:
+        """Makes the change; when slurmctld had taken it."""
+        self.slurm.change(argv)
+        self.window_s = time.monotonic() - self.last_look
+        return time.time()
 
     def answer(self, before: Job, done: bool, acted_at: Optional[float] = None, **more: Any) -> Answer:
         reply: Answer = {"done": done, "already": False, "dry_run": self.dry, "before": public(before), "note": ""}
         reply.update(more)
         reply["acted_at"] = round(acted_at, 3) if acted_at is not None else None
+        reply["window_ms"] = int(self.window_s * 1000) if self.window_s is not None else None
         reply["job"] = None
         try:
             reply["job"] = public(look(self.slurm, self.job))
         except Refusal as refusal:  # the change is made: that its effect cannot be seen now must not hide it
             reply["note"] = (reply["note"] + " cannot look after the change: " + refusal.message).strip()
         return reply
+
+
+def judged(row: Dict[str, bytes]) -> Tuple[bytes, ...]:
+    """What a verdict rests on besides the state. A priority moves all the time; only being held matters."""
+    return (row["RestartCnt"], row["Requeue"], b"held" if row["PriorityLong"] == b"0" else b"")
 
 
 def public(found: Job) -> Job:
@@ -947,11 +973,10 @@ def verb_restart(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     change.fenced(found)
     refuse_restart_of(found, words.names("--state-ok"))
     refuse_company(slurm, found, words)
-    change.go()
+    change.go(found)
     if change.dry:
         return change.answer(found, False, unknown=unknown, leased=False)
-    slurm.change(["scontrol", "requeue", change.job])
-    acted_at = time.time()
+    acted_at = change.run(["scontrol", "requeue", change.job])
     leased, note, known = set_lease(slurm, change, known)
     unknown = [name for name in wanted if known is not None and name not in known]
     return change.answer(found, True, acted_at, leased=leased, note=note, unknown=unknown)
@@ -963,7 +988,7 @@ def restart_again(slurm: Slurm, change: Change, found: Job, known: Optional[List
         raise Refusal("cancelled", "job %s was cancelled after its restart" % change.job)
     if found["base"] != "PENDING":
         return change.answer(found, False, already=True, leased=False, unknown=unknown)
-    change.go()
+    change.go(found)
     if change.dry:
         return change.answer(found, False, already=True, leased=False, unknown=unknown)
     leased, note, known = set_lease(slurm, change, known)
@@ -980,24 +1005,22 @@ def verb_lease(slurm: Slurm, words: Words, settings: Settings) -> Answer:
         raise Refusal("not_pending", "job %s is %s: a lease is set while it waits" % (change.job, found["base"]))
     wanted = words.names("--exclude")
     known = known_nodes(slurm, wanted) if words.flag("--exclude") else None
-    change.go()
+    change.go(found)
+    acted_at = None
     if not change.dry:
-        slurm.change(["scontrol", "update", "jobid=" + change.job] + lease_words(words, known))
+        acted_at = change.run(["scontrol", "update", "jobid=" + change.job] + lease_words(words, known))
     unknown = [name for name in wanted if known is not None and name not in known]
-    return change.answer(
-        found, not change.dry, None if change.dry else time.time(), leased=not change.dry, unknown=unknown
-    )
+    return change.answer(found, not change.dry, acted_at, leased=not change.dry, unknown=unknown)
 
 
 def verb_stop(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     change = Change(slurm, words, settings, words.job())
     found = change.fenced(change.look())
     refuse_over(found)
-    change.go()
+    change.go(found)
     if change.dry:
         return change.answer(found, False)
-    slurm.change(["scancel", change.job])
-    return change.answer(found, True, time.time())
+    return change.answer(found, True, change.run(["scancel", change.job]))
 
 
 def verb_release(slurm: Slurm, words: Words, settings: Settings) -> Answer:
@@ -1010,11 +1033,10 @@ def verb_release(slurm: Slurm, words: Words, settings: Settings) -> Answer:
         raise Refusal("not_pending", "job %s is not held (%s, %s)" % (change.job, found["state"], reason))
     if reason not in SLURM_HELD_REASONS:
         raise Refusal("held", "job %s is held by a person or the site (%s): not ours to release" % (change.job, reason))
-    change.go()
+    change.go(found)
     if change.dry:
         return change.answer(found, False)
-    slurm.change(["scontrol", "release", change.job])
-    return change.answer(found, True, time.time())
+    return change.answer(found, True, change.run(["scontrol", "release", change.job]))
 
 
 def verb_arm(slurm: Slurm, words: Words, settings: Settings) -> Answer:
@@ -1024,11 +1046,10 @@ def verb_arm(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     refuse_unless_batch(found)
     if text(found["raw"]["Requeue"]) == "1":
         return change.answer(found, False, already=True)
-    change.go()
+    change.go(found)
     if change.dry:
         return change.answer(found, False)
-    slurm.change(["scontrol", "update", "jobid=" + change.job, "Requeue=1"])
-    return change.answer(found, True, time.time())
+    return change.answer(found, True, change.run(["scontrol", "update", "jobid=" + change.job, "Requeue=1"]))
 
 
 def rearmed(value: str, parent: Dict[str, bytes]) -> Tuple[str, bool]:
@@ -1068,11 +1089,10 @@ def verb_rearm(slurm: Slurm, words: Words, settings: Settings) -> Answer:
         )
     if text(found["raw"]["Reason"]) != "DependencyNeverSatisfied" and "(failed)" not in waits:
         return change.answer(found, False, already=True)
-    change.go()
+    change.go(found)
     if change.dry:
         return change.answer(found, False)
-    slurm.change(["scontrol", "update", "jobid=" + change.job, "Dependency=" + value])
-    return change.answer(found, True, time.time())
+    return change.answer(found, True, change.run(["scontrol", "update", "jobid=" + change.job, "Dependency=" + value]))
 
 
 class Verb(NamedTuple):

@@ -271,6 +271,7 @@ def changed(cluster: str, raw: Raw) -> Changed:
         unknown=tuple(raw.get("unknown", ())),
         note=raw["note"],
         acted_at=_epoch(raw["acted_at"]),
+        window_ms=raw.get("window_ms"),
         before=job_view(cluster, raw["before"]),
         view=job_view(cluster, raw["job"]) if raw["job"] else None,
     )

@@ -107,7 +107,7 @@ def test_settings_come_from_the_file_and_the_environment_wins(tmp_path: Path) ->
 
 def test_only_its_own_environment_reaches_slurm(tmp_path: Path) -> None:
     program = tmp_path / "scontrol"
-    program.write_text('#!/bin/sh\n/usr/bin/env > "$(dirname "$0")/seen"\necho "Slurmctld(primary) at x is UP"\n')
+    program.write_text('#!/bin/sh\n/usr/bin/env > "${0%/*}/seen"\necho "Slurmctld(primary) at x is UP"\n')
     program.chmod(0o755)
     env = {"PATH": str(tmp_path), "SLURM_CONF": "/x/slurm.conf", "SQUEUE_FORMAT": "%i", "SLURM_CLUSTERS": "other",
            "SACCT_FORMAT": "jobid", "SCONTROL_ALL": "1", "HOME": "/root"}  # fmt: skip
