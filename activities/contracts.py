@@ -8,6 +8,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from recovery.directive import Directive
+from recovery.hang import Hang
 from recovery.records import (
     Advice,
     Attempt,
@@ -22,6 +23,7 @@ from recovery.records import (
     Time,
     Verdict,
 )
+from recovery.straggler import Straggler
 
 # Activity names, as they stand in histories.
 OPEN_JOB = "open_job"
@@ -133,6 +135,8 @@ class Examination(Record):
     attempts: tuple[Attempt, ...] = Field(default=(), description="as recorded, oldest first, the current one last")
     findings: tuple[Finding, ...] = Field(default=(), description="of the current attempt, at most 40")
     progress: Progress = Progress()
+    hang: Hang | None = Field(default=None, description="the running attempt makes no progress")
+    straggler: Straggler | None = Field(default=None, description="the running attempt lags behind its usual pace")
     directive: Directive = Directive()
     directive_error: str = ""
     opted_in: bool = True
@@ -166,6 +170,7 @@ class DecideJob(Record):
     examination: Examination
     overrides: JobOverrides = JobOverrides()
     paused: bool = False
+    paused_by: str = ""
     stopped: bool = False
     own_faults: int = Field(default=0, description="restarts in a row that died of our own doing")
     expected_restart: bool = Field(default=False, description="the current attempt was started by our restart")
@@ -235,6 +240,8 @@ class StepRequest(Record):
     reason: str = ""
     force: bool = Field(default=False, description="an operator's own decision")
     state: JobState | None = Field(default=None, description="how the attempt ended; TIMEOUT must be asked for by name")
+    stuck: bool = Field(default=False, description="it runs, but hangs or lags: its end counts as a fault")
+    min_nodes: int = Field(default=1, description="nodes the job needs; while COMPLETING Slurm tells fewer")
     workflow_id: str = ""
     run_id: str = ""
 

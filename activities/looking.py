@@ -15,17 +15,26 @@ from temporalio import activity
 from activities import contracts as c
 from activities.audit.records import Watched
 from activities.heartbeat import heartbeating
+from activities.judging import after_the_fact, judgements
 from activities.outages import outages_retried
 from activities.site import Site
 from activities.slurm.answers import Relatives
 from activities.slurm.client import SlurmClient
 from activities.slurm.errors import Refused, SlurmdbdAway
-from activities.slurm.placement import usable_nodes
+from activities.slurm.placement import as_if_heard, nobody_is_heard, usable_nodes
 from activities.sweep_cursor import SweepCursor, read_cursor
 from activities.telemetry.joblog import read_attempt
-from recovery.attempts import attempts_in_accounting, current_attempt, view_of_earlier, with_attempts, with_restarters
+from recovery.attempts import (
+    attempts_in_accounting,
+    current_attempt,
+    view_of_earlier,
+    with_all_nodes,
+    with_attempts,
+    with_restarters,
+)
 from recovery.diagnose import LogReader
 from recovery.directive import Directive, parse_comment
+from recovery.measured import MeasuredJob, with_survivals
 from recovery.progress import Dialect, DialectError, own_dialect
 from recovery.records import Attempt, AttemptRow, Finding, JobState, JobView, NodeView, Progress
 from recovery.scheduler import scheduler_findings
@@ -33,6 +42,9 @@ from recovery.situation import split_rows
 
 MAX_FINDINGS = 40
 MAX_ROWS = 20
+UNDISTURBED = frozenset({JobState.COMPLETED, JobState.CANCELLED})
+"""Nothing is asked about what ended like this."""
+
 START_DEATH_S = 2.0
 """A restarted attempt that fails within this, with 1:0 and no output, died of the restart itself."""
 
@@ -127,19 +139,24 @@ class LookingActivities:
         if view is None:
             return c.Examination(rows=rows, accounting=accounting, min_job_age_s=facts.min_job_age_s)
         known, watched = await asyncio.to_thread(self._known, request)
+        own_row, row_before = split_rows(view, rows)
+        view = with_all_nodes(view, known, row_before if view.state is JobState.PENDING else own_row)
         nodes = await self.site.nodes(request.cluster)
+        nodes = as_if_heard(nodes) if nobody_is_heard(nodes) else nodes
+        frozen = await self.site.frozen(request.cluster)
         cursor = read_cursor(watched.cursor if watched is not None else "")
         expected = request.expected_restarts == view.restarts
         in_question = _in_question(view, rows, known, nodes, expected)
         relatives: Relatives | None = None
-        if view.state.is_final or view.completing:
+        stuck = _stuck(view, cursor)
+        if view.state.is_final or view.completing or stuck:
             try:
                 relatives = await client.relatives(view.job_id, cursor.children)
             except Refused:
                 relatives = None  # purged meanwhile, or an array as a whole: the next look tells
         parsed = parse_comment(view.comment)
         now = _now()
-        reads = in_question is not None or request.read_log
+        reads = in_question is not None or request.read_log or stuck
         subject, row = in_question or (view, None)
         findings: tuple[Finding, ...] = ()
         log_progress, has_output = Progress(), True
@@ -156,6 +173,12 @@ class LookingActivities:
         attempts = with_attempts(attempts, [_with_progress(subject, log_progress)])
         if subject.restarts == view.restarts:
             progress = _best(progress, log_progress)
+        hang, lag, more = judgements(view, cursor, nodes, progress, now, told_step=_progress(view, watched).step)
+        if in_question is not None:
+            more = after_the_fact(subject, nodes, findings, now)
+        if view.state is JobState.RUNNING or (in_question is not None and subject.state not in UNDISTURBED):
+            more = (*more, *await self._measured(request.cluster, subject, progress, over=in_question is not None))
+        findings = (*more, *findings)[:MAX_FINDINGS]
         current = current_attempt(view, progress)
         if expected and not has_output and _died_at_start(view):
             current = current.model_copy(update={"own_fault": True})
@@ -169,6 +192,8 @@ class LookingActivities:
             attempts=attempts[-100:],
             findings=findings,
             progress=progress,
+            hang=hang,
+            straggler=lag,
             directive=parsed.directive,
             directive_error=parsed.error,
             opted_in=parsed.opted_in,
@@ -176,12 +201,27 @@ class LookingActivities:
             dependents_started=relatives.started if relatives is not None else (),
             dependents_unsatisfied=relatives.unsatisfied if relatives is not None else (),
             twins=tuple(twin.job_id for twin in relatives.twins) if relatives is not None else (),
-            nodes_usable=usable_nodes(view, nodes),
+            nodes_usable=usable_nodes(view, as_if_heard(nodes)),
             nodes_known=tuple(node.name for node in nodes),
             nodes_up=tuple(node.name for node in nodes if _is_up(node)),
             min_job_age_s=facts.min_job_age_s,
             accounting_lag=view.state is JobState.COMPLETING,
+            frozen=frozen,
         )
+
+    async def _measured(self, cluster: str, subject: JobView, progress: Progress, *, over: bool) -> tuple[Finding, ...]:
+        """What metrics found about the attempt, for the first time in a round that begins now where it is over."""
+        job = MeasuredJob(
+            job_id=subject.job_id,
+            raw_id=subject.raw_id,
+            nodes=subject.nodes,
+            start_time=subject.start_time,
+            end_time=subject.end_time if over else None,
+            attempt=subject.restarts,
+        )
+        told = (await self.site.measured(cluster, [job], fresh=over)).get(subject.job_id)
+        step_at = progress.step_at if progress.attempt == subject.restarts else None
+        return with_survivals(told.findings, step_at) if told is not None else ()
 
     def _known(self, request: c.ExamineJob) -> tuple[tuple[Attempt, ...], Watched | None]:
         store = self.site.store
@@ -321,6 +361,12 @@ def _in_question(
         if set(earlier.nodes) & gone:
             previous = AttemptRow(raw_id=view.raw_id, state=JobState.NODE_FAIL, nodes=earlier.nodes)
     return view_of_earlier(view, earlier, previous), previous
+
+
+def _stuck(view: JobView, cursor: SweepCursor) -> bool:
+    """Whether the sweep says that the running attempt gets nowhere."""
+    mine = cursor.pace.attempt == view.restarts and view.state is JobState.RUNNING and not view.completing
+    return mine and (cursor.hang is not None or cursor.straggler is not None)
 
 
 def _is_up(node: NodeView) -> bool:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from activities import contracts as c
 from activities.site import Site
 from activities.slurm.errors import RefusalKind, Refused
+from activities.slurm.placement import nobody_is_heard, usable_exclusions
 from activities.telemetry.joblog import AttemptLog, read_attempt
 from recovery.records import JobState, JobView, Outcome, OutcomeKind
 
@@ -26,7 +27,9 @@ START_SEEN = timedelta(seconds=3)
 
 START_DEATH = timedelta(seconds=2)
 NEAR_ENOUGH = timedelta(seconds=3)
-STUCK_REASONS = ("badconstraints", "reqnodenotavail", "partitionconfig", "partitionnodelimit")
+PATIENCE_WITH_SILENCE = timedelta(seconds=60)
+"""The same while slurmctld has not heard from most nodes: it has just started."""
+
 PATIENCE_WITH_REASON = timedelta(seconds=4)
 """A reason that would mean stuck is believed after this: it may be an old one, until the scheduler's next pass."""
 
@@ -46,6 +49,7 @@ class Settling:
 
     async def watch(self) -> Outcome:
         request = self.request
+        await asyncio.to_thread(self._remember)
         while True:
             view = await self.client.job(request.job_id)
             outcome = await self._judge(view)
@@ -54,6 +58,16 @@ class Settling:
             if _now() >= request.deadline:
                 return self._outcome(OutcomeKind.WAITING, view, "not yet started at the end of the watch")
             await asyncio.sleep(LOOK_EVERY_S)
+
+    def _remember(self) -> None:
+        """What an earlier run of this watch gave up is not wanted back."""
+        while (event := self.site.store.event(self._key(f"relaxed:{len(self.relaxed)}"))) is not None:
+            self._give_up(event.body.get("relaxed"))
+
+    def _give_up(self, names: object) -> None:
+        given = {name for name in names if isinstance(name, str)} if isinstance(names, list | tuple) else set()
+        self.relaxed = tuple(sorted({*self.relaxed, *given}))
+        self.excluded = tuple(name for name in self.excluded if name not in given)
 
     async def _judge(self, view: JobView | None) -> Outcome | None:
         request = self.request
@@ -65,7 +79,9 @@ class Settling:
             return self._outcome(OutcomeKind.REFUSED, view, "somebody else has requeued the job meanwhile")
         if view.state is JobState.CANCELLED:
             return self._outcome(OutcomeKind.REFUSED, view, "the job was cancelled after its restart")
-        if view.state is JobState.PENDING or view.state is JobState.COMPLETING:
+        if view.state is JobState.COMPLETING:
+            return None  # how this attempt ended is not known yet
+        if view.state is JobState.PENDING:
             return await self._pending(view)
         return await self._started(view)
 
@@ -84,11 +100,10 @@ class Settling:
             self.pending_at = now
             await self._rearm()
         await self._move_up(view, now)
-        reason = view.reason.lower().replace(" ", "").replace("_", "").strip("()")
-        if reason.startswith(STUCK_REASONS) and "reserved" not in reason:
+        if view.unplaceable:
             return await self._stuck(view, now)
         self.stuck_since = None
-        queued = reason not in {"begintime", "none", ""}
+        queued = view.reason.lower().strip("()") not in {"begintime", "none", ""}
         if queued and now >= self.request.acted_at + SEEN_AGAIN and now >= self.pending_at + SEEN_AGAIN:
             return self._outcome(OutcomeKind.WAITING, view, f"verified; waits in the queue ({view.reason})")
         return None
@@ -106,8 +121,12 @@ class Settling:
         """Exclusions and start time once more: slurmctld died before it had saved them."""
         self.reapplied += 1
         start_in_s = self.request.lease_s if view.completing else self.request.start_delay_s
-        if await self._lease(view, start_in_s=start_in_s, exclude=self.excluded):
-            await self._tell(c.EventKind.WATCHDOG, f"{why}: applied again", f"reapplied:{self.reapplied}")
+        if await self._lease(view, start_in_s=start_in_s, exclude=self._wanted(view)):
+            await self._tell(c.EventKind.WATCHDOG, f"{why}: applied again", f"reapplied:{_now().isoformat()}")
+
+    def _wanted(self, view: JobView) -> tuple[str, ...]:
+        """What shall stand in ExcNodeList: an update replaces all of it, also what others have added."""
+        return tuple(sorted({*self.excluded, *view.excluded} - set(self.relaxed)))
 
     async def _stuck(self, view: JobView, now: datetime) -> Outcome | None:
         """Exclusions that strand the job are given up: a job that cannot be placed does not fail open."""
@@ -118,15 +137,22 @@ class Settling:
         ours = tuple(name for name in self.request.ours if name in view.excluded)
         if not ours:
             return self._outcome(OutcomeKind.STUCK, view, f"it cannot be placed ({view.reason}), and not because of us")
-        self.relaxed = tuple(sorted({*self.relaxed, *ours}))
-        self.excluded = tuple(name for name in view.excluded if name not in ours)
+        nodes = await self.client.nodes()
+        if nobody_is_heard(nodes) and now < self.stuck_since + PATIENCE_WITH_SILENCE:
+            return None
+        theirs = tuple(name for name in view.excluded if name not in ours)
+        # As few as must be, where arithmetic tells; all where Slurm sees something that it does not.
+        given_up = usable_exclusions(view, nodes, ours, keep=theirs).dropped or ours
+        # Written first: another run of this watch must not take it for something that slurmctld forgot.
+        await self._tell(
+            c.EventKind.WATCHDOG,
+            f"the job cannot be placed ({view.reason}): gives up excluding {', '.join(given_up)}",
+            f"relaxed:{len(self.relaxed)}",
+            relaxed=list(given_up),
+        )
+        self._give_up(given_up)
         self.stuck_since = None
-        if await self._lease(view, start_in_s=self.request.start_delay_s, exclude=self.excluded):
-            await self._tell(
-                c.EventKind.WATCHDOG,
-                f"the job could not be placed ({view.reason}): gave up excluding {', '.join(ours)}",
-                f"relaxed:{'+'.join(ours)}",
-            )
+        await self._lease(view, start_in_s=self.request.start_delay_s, exclude=self._wanted(view))
         return None
 
     async def _lease(self, view: JobView, *, start_in_s: int, exclude: tuple[str, ...] | None = None) -> bool:
@@ -167,12 +193,12 @@ class Settling:
         wrong = set(view.nodes) & set(self.request.ours) - set(self.relaxed)
         if view.state is JobState.FAILED and await self._died_at_start(view):
             return self._outcome(OutcomeKind.DIED_AT_START, view, "the start died of the restart itself")
-        if view.state.is_final:
-            return self._outcome(OutcomeKind.RESTARTED, view, f"it ran and ended {view.state.value}")
-        if wrong:
+        if wrong and view.state is not JobState.COMPLETED:
             return self._outcome(
                 OutcomeKind.STARTED_ON_EXCLUDED, view, f"it started on {', '.join(sorted(wrong))} all the same"
             )
+        if view.state.is_final:
+            return self._outcome(OutcomeKind.RESTARTED, view, f"it ran and ended {view.state.value}")
         if view.state is JobState.CONFIGURING or view.start_time is None:
             return None
         if now < view.start_time + START_SEEN or now < self.request.acted_at + SEEN_AGAIN:
@@ -210,11 +236,13 @@ class Settling:
             nodes=view.nodes if running and view is not None else (),
         )
 
-    async def _tell(self, kind: str, summary: str, key: str) -> None:
+    def _key(self, name: str) -> str:
+        return f"{self.request.step_key}:settle:{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+    async def _tell(self, kind: str, summary: str, key: str, **body: object) -> None:
         request = self.request
-        name = hashlib.sha256(key.encode()).hexdigest()[:12]
         event = c.NewEvent(
-            key=f"{request.step_key}:settle:{name}", kind=kind, at=_now(), attempt=request.restarts, summary=summary
+            key=self._key(key), kind=kind, at=_now(), attempt=request.restarts, summary=summary, body=body
         )
         await asyncio.to_thread(
             lambda: self.site.store.append(

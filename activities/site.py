@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,9 @@ from temporalio.exceptions import ApplicationError
 from activities.audit.store import AuditStore
 from activities.slurm.client import SlurmClient
 from activities.sweep_cursor import SweepCursor, read_cursor
+from activities.telemetry.metrics import MetricsWatch
 from recovery.faults.catalogue import Catalogue
+from recovery.measured import JobMetrics, MeasuredJob
 from recovery.policy_file import PolicyFile, PolicyFileError
 from recovery.policy_file import parse as parse_policy
 from recovery.records import ClusterFacts, NodeView
@@ -75,8 +77,11 @@ class Site:
     catalogue: Catalogue
     evidence_dir: Path
     sweep_interval_s: float = 2.0
+    metrics: Mapping[str, MetricsWatch] = field(default_factory=dict)
+    """By cluster."""
     _nodes: dict[str, tuple[float, tuple[NodeView, ...]]] = field(default_factory=dict)
     _facts: dict[str, tuple[float, ClusterFacts]] = field(default_factory=dict)
+    _frozen: dict[str, tuple[float, str]] = field(default_factory=dict)
 
     def client(self, cluster: str) -> SlurmClient:
         """The cluster's client; an unknown cluster fails the workflow with the names that exist."""
@@ -107,6 +112,26 @@ class Site:
         nodes = await self.client(cluster).nodes()
         self._nodes[cluster] = (time.monotonic(), nodes)
         return nodes
+
+    async def frozen(self, cluster: str) -> str:
+        """Why nothing may be changed in the cluster now (empty: it may), at most a few seconds old. The gate checks
+        its STOP file again right before each change."""
+        known = self._frozen.get(cluster)
+        if known is not None and time.monotonic() - known[0] < NODES_AGE_S:
+            return known[1]
+        why = await self.client(cluster).stop_sign()
+        self._frozen[cluster] = (time.monotonic(), why)
+        return why
+
+    async def measured(
+        self, cluster: str, jobs: Sequence[MeasuredJob], *, fresh: bool = False
+    ) -> Mapping[str, JobMetrics]:
+        """What metrics tell of these jobs, by job id; nothing where none are configured. Never raises."""
+        return await self.metrics[cluster].look(jobs, fresh=fresh) if self.is_measured(cluster) else {}
+
+    def is_measured(self, cluster: str) -> bool:
+        watch = self.metrics.get(cluster)
+        return watch is not None and watch.configured
 
     def sweep_cursor(self, cluster: str, job_id: str) -> SweepCursor:
         """What the sweep remembers of the job."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
@@ -21,7 +21,7 @@ from activities.site import Site
 from activities.slurm.answers import Changed
 from activities.slurm.client import SlurmClient
 from activities.slurm.errors import RefusalKind, Refused
-from activities.slurm.placement import usable_exclusions
+from activities.slurm.placement import as_if_heard, usable_exclusions
 from activities.sweep_cursor import read_cursor
 from activities.telemetry.logwatch import LogWatch
 from recovery.attempts import with_attempts
@@ -34,7 +34,10 @@ NO_PROGRESS = dict.fromkeys(
     ("first_step", "first_step_at", "step", "step_at", "total_steps", "checkpoint", "checkpoint_at")
 )
 
-TRY_AGAIN = (RefusalKind.BUSY, RefusalKind.SLURM_ERROR)
+NODES_HEARD_WITHIN = timedelta(seconds=15)
+"""A slurmctld that has just started knows no node for some seconds: none is then missing for good."""
+
+TRY_AGAIN = (RefusalKind.BUSY, RefusalKind.CHANGED, RefusalKind.SLURM_ERROR)
 """Refusals that a moment later may be none."""
 
 
@@ -128,12 +131,20 @@ class SteppingActivities:
         self, client: SlurmClient, view: JobView, request: c.StepRequest
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The union to stand in ExcNodeList, and what had to be left out so that the job can still be placed."""
-        nodes = await client.nodes()
-        ours = {*request.keep_excluded, *request.give_up}
+        # An earlier run of this step may have set what is wanted now; that is ours as well.
+        ours = {*request.exclude, *request.keep_excluded, *request.give_up}
         theirs = tuple(name for name in view.excluded if name not in ours)
         wanted = (*request.exclude, *(name for name in request.keep_excluded if name not in request.exclude))
-        chosen = usable_exclusions(view, nodes, wanted, keep=theirs)
-        return chosen.kept, chosen.dropped
+        if view.completing:
+            view = view.model_copy(update={"min_nodes": max(view.min_nodes, request.min_nodes)})
+        give_up_at = min(_now() + NODES_HEARD_WITHIN, request.deadline - NODES_HEARD_WITHIN)
+        while True:
+            nodes = await client.nodes()
+            chosen = usable_exclusions(view, nodes, wanted, keep=theirs)
+            hoped = usable_exclusions(view, as_if_heard(nodes), wanted, keep=theirs)
+            if chosen.kept == hoped.kept or _now() >= give_up_at:
+                return chosen.kept, chosen.dropped
+            await asyncio.sleep(1)
 
     # -------------------------------------------------------------------------------------------- one step
 
@@ -148,22 +159,29 @@ class SteppingActivities:
     ) -> c.StepResult:
         client = self.site.client(request.cluster)
         again = not await asyncio.to_thread(self._write_intent, action, request)
+        known = await asyncio.to_thread(self._on_record, request) if again else None
+        if known is not None:
+            return known
         view = await client.job(request.job_id)
         if view is None:
             return await self._refused(action, request, RefusalKind.UNKNOWN_JOB, "Slurm does not know the job any more")
-        if action is Action.STOP and again and view.state is JobState.CANCELLED:
-            return await self._done(action, request, view, already=True)
         try:
             if action in {Action.RESTART, Action.GUARD}:
                 answer = await change(client, view, request, again)
             else:
                 answer = await change(client, view, again)
         except Refused as refused:
-            if refused.kind in TRY_AGAIN and _now() < request.deadline:
+            if again and _was_made(action, request, view, refused.kind):
+                moved = action in {Action.RESTART, Action.GUARD}
+                left_out = (await self._exclusions(client, view, request))[1] if moved else ()
+                return await self._done(action, request, view, already=True, dropped=left_out)
+            unclear = again and action is Action.STOP and view.state is JobState.COMPLETING
+            if (refused.kind in TRY_AGAIN or unclear) and _now() < request.deadline:
                 raise ApplicationError(str(refused), type="Refused", category=ApplicationErrorCategory.BENIGN) from None
             return await self._refused(action, request, refused.kind, refused.message)
         assert isinstance(answer, tuple)
         changed, dropped = answer
+        dropped = tuple(sorted({*dropped, *changed.unknown}))
         return await self._done(
             action,
             request,
@@ -173,6 +191,14 @@ class SteppingActivities:
             acted_at=changed.acted_at,
             dropped=dropped,
         )
+
+    def _on_record(self, request: c.StepRequest) -> c.StepResult | None:
+        """The result of this step, where another run of it has written it down already."""
+        event = self.site.store.event(f"{request.step_key}:done")
+        if event is None:
+            return None
+        told = {name: event.body.get(name) for name in ("restarts", "excluded", "dropped", "acted_at")}
+        return c.StepResult.model_validate({"done": True, "already": True, "message": event.summary, **told})
 
     def _write_intent(self, action: Action, request: c.StepRequest) -> bool:
         """True when this is the first run of the step. No audit, no action: it raises when it cannot be written."""
@@ -187,6 +213,9 @@ class SteppingActivities:
         return self._append(request, [event]) == 1
 
     async def _refused(self, action: Action, request: c.StepRequest, kind: RefusalKind, message: str) -> c.StepResult:
+        made = await asyncio.to_thread(self._on_record, request)
+        if made is not None:  # by another worker, while this one slept
+            return made
         event = c.NewEvent(
             key=f"{request.step_key}:refused:{kind.value}",
             kind=c.EventKind.STEP,
@@ -236,7 +265,7 @@ class SteppingActivities:
         )
         ended: tuple[Attempt, ...] = ()
         if action is Action.RESTART:
-            running = request.state is not None and not request.state.is_final
+            running = request.state is not None and not request.state.is_final and not request.stuck
             ended = (Attempt(number=request.restart_count, restarted_by="relight", ended_by_us=running),)
         await asyncio.to_thread(self._append, request, [event], ended)
         if action is Action.RESTART and not already:
@@ -258,10 +287,9 @@ class SteppingActivities:
             return
         progress = Progress(attempt=view.restarts)
         look = LogWatch(self.site.catalogue).look(row, read_cursor(row.cursor), view.restarts, progress, waiting=True)
-        if look is not None:
-            cursor = look.cursor.model_dump_json()
-            fresh = row.model_copy(update={"cursor": cursor, "attempt": view.restarts, **NO_PROGRESS})
-            self.site.store.save_cursors(request.cluster, [fresh])
+        cursor = look.cursor.model_dump_json()
+        fresh = row.model_copy(update={"cursor": cursor, "attempt": view.restarts, **NO_PROGRESS})
+        self.site.store.save_cursors(request.cluster, [fresh])
 
     def _append(self, request: c.StepRequest, events: list[c.NewEvent], attempts: tuple[Attempt, ...] = ()) -> int:
         store = self.site.store
@@ -278,6 +306,21 @@ class SteppingActivities:
             run_id=request.run_id,
             attempts=attempts,
         )
+
+
+def _was_made(action: Action, request: c.StepRequest, view: JobView, refusal: RefusalKind) -> bool:
+    """Whether an earlier run of this step has made the change already, so that its repetition is refused."""
+    if action is Action.RESTART:
+        return view.restarts == request.restart_count + 1 and view.state is not JobState.CANCELLED
+    if view.restarts != request.restart_count:
+        return False
+    if action is Action.STOP:
+        return view.state is JobState.CANCELLED or refusal is RefusalKind.CANCELLED
+    if action is Action.RELEASE:
+        return view.state is not JobState.CANCELLED and not view.held
+    if action is Action.GUARD:
+        return set(request.exclude) <= set(view.excluded)
+    return action is Action.ARM and view.requeue
 
 
 def _now() -> datetime:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from activities.telemetry.joblog import LogCursor
+from recovery.hang import Hang
+from recovery.pace import Pace
 from recovery.records import Record
+from recovery.straggler import Straggler
 
 MAX_CHILDREN = 200
 MAX_LOGS = 8
 
 
 class SweepCursor(Record):
-    """Log offsets, dependents seen, and which fault was told."""
+    """Log offsets, dependents seen, which fault was told, how the job goes and what is the matter with it."""
 
     logs: tuple[LogCursor, ...] = ()
     children: tuple[str, ...] = ()
@@ -20,6 +23,34 @@ class SweepCursor(Record):
     state: str = ""
     faults: tuple[str, ...] = ()
     note: str = ""
+    pace: Pace = Pace()
+    hang: Hang | None = None
+    straggler: Straggler | None = None
+    nodes: tuple[str, ...] = Field(default=(), description="what is the matter with its nodes, by name")
+    told: tuple[str, ...] = ()
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """Names of all that is the matter; the job's workflow is told when they differ from `told`."""
+        found = [one.key for one in (self.hang, self.straggler) if one is not None]
+        return (*found, *self.nodes)
+
+    @property
+    def news(self) -> tuple[str, ...]:
+        """Of which kind the untold judgements are, for the signal."""
+        apart = set(self.judged) ^ set(self.told)
+        kinds = (("hang:", "hang"), ("straggler:", "straggler"), ("metric:", "metrics"))
+        names = [next((kind for start, kind in kinds if name.startswith(start)), "node") for name in sorted(apart)]
+        return tuple(dict.fromkeys(names))
+
+    def with_judgement_of(self, newer: SweepCursor) -> SweepCursor:
+        """This cursor with the newer one's judgements only: logs count as unread."""
+        update = {name: getattr(newer, name) for name in ("pace", "hang", "straggler", "nodes")}
+        return self.model_copy(update=update)
+
+    def without_judgement(self) -> SweepCursor:
+        """For a job that runs no more: whatever was the matter with it then is over, and needs no telling."""
+        return self.model_copy(update={"hang": None, "straggler": None, "nodes": (), "told": ()})
 
     @property
     def by_path(self) -> dict[str, LogCursor]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import NamedTuple
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -22,12 +24,14 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities import contracts as c
 from activities.audit.records import Watched
 from activities.audit.trouble import AuditUnavailable
+from activities.pulse import Key, Pulse, own_progress
 from activities.site import Site
 from activities.slurm.answers import SweepRow
 from activities.slurm.errors import SlurmError
 from activities.sweep_cursor import MAX_CHILDREN, SweepCursor, read_cursor
 from activities.telemetry.logwatch import LogWatch
 from recovery.directive import parse_comment
+from recovery.measured import JobMetrics
 from recovery.records import JobState, Progress
 
 log = logging.getLogger("relight.sweep")
@@ -40,6 +44,7 @@ START_LIMIT = 50
 """Workflows started or signalled at once."""
 
 GONE = "gone"
+ON_NODES = frozenset({JobState.RUNNING, JobState.SUSPENDED, JobState.STOPPED})
 SETTLED = frozenset({JobState.COMPLETED, JobState.CANCELLED})
 
 
@@ -49,6 +54,16 @@ def speaks_to_us(comment: str) -> bool:
     return parse_comment(comment).opted_in
 
 
+class _Seen(NamedTuple):
+    """What one sweep found out about one job."""
+
+    row: Watched
+    """What is to be remembered; the same object when nothing changed."""
+    judged: Watched | None
+    """The row as it was, with a judgement that the job's workflow was not told yet."""
+    news: list[str]
+
+
 class SweepingActivities:
     """The one activity of ClusterWatch."""
 
@@ -56,6 +71,7 @@ class SweepingActivities:
         self.site, self.temporal = site, temporal
         self._tried: dict[str, str] = {}
         self._logs = LogWatch(site.catalogue)
+        self._pulse = Pulse(site)
 
     @activity.defn(name=c.SWEEP)
     async def sweep(self, request: c.SweepRequest) -> c.SweepReport:
@@ -109,29 +125,33 @@ class SweepingActivities:
         changed: dict[str, Watched] = {}
         signals: dict[str, tuple[str, list[str]]] = {}
         starts: list[SweepRow] = []
+        judged: list[Watched] = []
+        alive: set[Key] = set()
+        await self._pulse.look_at_nodes(cluster, rows)
+        measured = await self._pulse.measured(cluster, [row for row in rows if row.job_id in watched])
         for row in rows:
             known = watched.pop(row.job_id, None)
             if known is None:
                 if self._is_new(cluster, row):
                     starts.append(row)
                 continue
-            cursor = read_cursor(known.cursor)
-            after = _with_links(cursor, row, links)
-            if row.seen != known.seen:
-                signals[row.job_id] = (row.state.value, ["state"])
-            if row.seen != known.seen or after != cursor:
-                changed[row.job_id] = known.model_copy(update={"seen": row.seen, "cursor": after.model_dump_json()})
-            waiting = row.state is JobState.PENDING and row.restarts > 0 and cursor.attempt != row.restarts
-            if row.state is JobState.RUNNING or row.completing or row.state.is_final or waiting:
-                looked, told = await self._read_logs(changed.get(row.job_id, known), row, waiting=waiting)
-                if looked is not None:
-                    changed[row.job_id] = looked
-                if told:
-                    signals.setdefault(row.job_id, (row.state.value, []))[1].extend(told)
+            seen = await self._look_at(known, row, links, measured.get(row.job_id))
+            if seen.news:
+                signals[row.job_id] = (row.state.value, seen.news)
+            if seen.row is not known:
+                changed[row.job_id] = seen.row
+            if seen.judged is not None:
+                judged.append(seen.judged)
+            if row.state in ON_NODES:
+                alive.add((cluster, known.life_id, row.job_id))
+        self._pulse.forget_others(cluster, alive)
         for job_id, known in watched.items():
             if known.seen != GONE:
                 signals[job_id] = ("", [GONE])
                 changed[job_id] = known.model_copy(update={"seen": GONE})
+        if judged:
+            # Before the signals: what the workflow is woken for must be there when it looks.
+            await asyncio.to_thread(self.site.store.save_cursors, cluster, judged)
         limit = asyncio.Semaphore(START_LIMIT)
         sent = await asyncio.gather(
             *(self._start(cluster, row, limit) for row in starts),
@@ -167,34 +187,44 @@ class SweepingActivities:
             return False
         return self._tried.get(f"{cluster}-{row.job_id}") != row.seen
 
-    # -------------------------------------------------------------------------------------------- logs
+    # -------------------------------------------------------------------------------------------- one job
 
-    async def _read_logs(self, known: Watched, row: SweepRow, *, waiting: bool) -> tuple[Watched | None, list[str]]:
-        """Progress and faults that are new in the job's log."""
-        cursor = read_cursor(known.cursor)
-        before = _progress_of(known, row.restarts)
-        look = await asyncio.to_thread(lambda: self._logs.look(known, cursor, row.restarts, before, waiting=waiting))
-        if look is None:
-            return None, []
-        after = known.model_copy(
-            update={
-                "cursor": look.cursor.model_dump_json(),
-                "attempt": row.restarts,
-                "first_step": look.progress.first_step,
-                "first_step_at": look.progress.first_step_at,
-                "step": look.progress.step,
-                "step_at": look.progress.step_at,
-                "total_steps": look.progress.total_steps,
-                "checkpoint": look.progress.checkpoint,
-                "checkpoint_at": look.progress.checkpoint_at,
-            }
-        )
-        told = []
-        if before.first_step is None and look.progress.first_step is not None:
-            told.append("progress")
-        if look.new_faults:
-            told.append("fault")
-        return after, told
+    async def _look_at(
+        self, known: Watched, row: SweepRow, links: Mapping[str, tuple[str, ...]], metrics: JobMetrics | None
+    ) -> _Seen:
+        """What is new about one watched job: in the scheduler's row, in its logs, in how it goes."""
+        before = read_cursor(known.cursor)
+        cursor = _with_links(before, row, links)
+        news = ["state"] if row.seen != known.seen else []
+        update: dict[str, object] = {"seen": row.seen} if news else {}
+        running = row.state is JobState.RUNNING and not row.completing
+        waiting = row.state is JobState.PENDING and row.restarts > 0 and before.attempt != row.restarts
+        if running or row.completing or row.state.is_final or waiting:
+            own, progress = own_progress(row.comment), _progress_of(known, row.restarts)
+            look = await asyncio.to_thread(
+                lambda: self._logs.look(known, cursor, row.restarts, progress, waiting=waiting, own=own)
+            )
+            cursor = look.cursor
+            if look.changed:
+                update |= _columns(row.restarts, look.progress)
+            if progress.first_step is None and look.progress.first_step is not None:
+                news.append("progress")
+            if look.new_faults:
+                news.append("fault")
+            if running:
+                cursor = self._pulse.feel(known.cluster, row, known.life_id, look, cursor, _now(), metrics=metrics)
+        elif row.state in ON_NODES:
+            cursor = self._pulse.feel(known.cluster, row, known.life_id, None, cursor, _now())
+        if not running and cursor.judged:
+            cursor = cursor.without_judgement()
+        judged: Watched | None = None
+        if cursor.judged != cursor.told:
+            news += cursor.news
+            judged = known.model_copy(update={"cursor": before.with_judgement_of(cursor).model_dump_json()})
+            cursor = cursor.model_copy(update={"told": cursor.judged})
+        if cursor != before:
+            update["cursor"] = cursor.model_dump_json()
+        return _Seen(known.model_copy(update=update) if update else known, judged, news)
 
     # -------------------------------------------------------------------------------------------- telling workflows
 
@@ -257,9 +287,14 @@ def _links(rows: list[SweepRow]) -> dict[str, tuple[str, ...]]:
     return {row.job_id: tuple(link.child for link in row.dependents) for row in rows if row.dependents}
 
 
-def _with_links(cursor: SweepCursor, row: SweepRow, links: dict[str, tuple[str, ...]]) -> SweepCursor:
+def _with_links(cursor: SweepCursor, row: SweepRow, links: Mapping[str, tuple[str, ...]]) -> SweepCursor:
     children = tuple(sorted({*cursor.children, *links.get(row.job_id, ())}))[:MAX_CHILDREN]
     return cursor if children == cursor.children else cursor.model_copy(update={"children": children})
+
+
+def _columns(attempt: int, progress: Progress) -> dict[str, object]:
+    names = ("first_step", "first_step_at", "step", "step_at", "total_steps", "checkpoint", "checkpoint_at")
+    return {"attempt": attempt, **{name: getattr(progress, name) for name in names}}
 
 
 def _progress_of(known: Watched, attempt: int) -> Progress:

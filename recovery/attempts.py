@@ -21,6 +21,8 @@ def merged(known: Attempt, newer: Attempt) -> Attempt:
             told[name] = max(both)
     if known.state.is_final and not newer.state.is_final:
         told.pop("state", None)
+        if known.end_time is not None:
+            told.pop("end_time", None)  # accounting moves the end of a requeued attempt to its requeue
     return known.model_copy(update=told)
 
 
@@ -31,6 +33,21 @@ def with_attempts(known: Sequence[Attempt], newer: Iterable[Attempt]) -> tuple[A
         old = by_number.get(attempt.number)
         by_number[attempt.number] = attempt if old is None else merged(old, attempt)
     return tuple(by_number[number] for number in sorted(by_number))
+
+
+def with_all_nodes(view: JobView, known: Sequence[Attempt], row: AttemptRow | None) -> JobView:
+    """While COMPLETING, Slurm tells only the nodes that are not done yet, as if the job had never had more.
+
+    `row` is accounting's of the attempt whose nodes are completing; a requeued job waits already underneath.
+    """
+    if not view.completing:
+        return view
+    waits = view.state is JobState.PENDING
+    number = view.restarts - 1 if waits else view.restarts
+    recorded = {node for attempt in known if attempt.number == number for node in attempt.nodes}
+    nodes = tuple(sorted({*view.nodes, *recorded, *(row.nodes if row is not None else ())}))
+    needed = max(view.min_nodes, len(nodes))
+    return view.model_copy(update={"min_nodes": needed, "nodes": view.nodes if waits else nodes})
 
 
 def current_attempt(view: JobView, progress: Progress) -> Attempt:

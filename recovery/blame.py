@@ -15,8 +15,15 @@ from recovery.records import Confidence, FaultClass, Finding, JobView, Nodes, Re
 NODE_CLASSES = frozenset({FaultClass.HARDWARE, FaultClass.INTERCONNECT})
 """Classes in which the node itself is bad, so that leaving it out helps."""
 
-ONE_NODE = frozenset({"storage.missing_path"})
-"""Reads like the user's mistake, but is the node's when every rank of one node says it and nobody else does."""
+ONE_NODE = frozenset({"storage.missing_path", "storage.stale_handle", "python.import_error"})
+"""Reads like the user's mistake or the server's trouble, but is the node's when every rank of one node says it and
+nobody else does."""
+
+DEATHS = ("torchelastic.exit.9", "torchelastic.failed.9", "process.killed")
+"""They tell that a process died, not why: everything else that is known goes before."""
+
+SHARED = 0.5
+"""When more than this share of the nodes (of at least 3) report the same trouble, it lies in what they share."""
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _WEAKEST = (
@@ -36,8 +43,10 @@ def attribute(view: JobView, findings: Sequence[Finding], *, nodes_down: Nodes =
         # A step is also "cancelled" as a consequence; that word alone never outweighs a failure.
         testimony = [one for one in testimony if one.fault_class is not FaultClass.NONE]
 
+    # What holds the next attempt up goes before what ended the one before it.
+    words.sort(key=lambda word: -word.attempt)
     for word in words:
-        if word.retry is Retry.HANDS_OFF:
+        if word.retry is Retry.HANDS_OFF and word.attempt == words[0].attempt:
             return _verdict(word, (), f"{word.summary}: nothing broke that relight should repair")
     for word in words:
         if word.role is Role.ROOT:
@@ -48,7 +57,7 @@ def attribute(view: JobView, findings: Sequence[Finding], *, nodes_down: Nodes =
         return _node_down(down, causes)
     if causes:
         return _first_cause(view, causes, testimony)
-    symptoms = sorted((one for one in testimony if one.role is Role.SYMPTOM), key=_moment)
+    symptoms = sorted((one for one in (*words, *testimony) if one.role is Role.SYMPTOM), key=_moment)
     known = [one for one in symptoms if one.fault_class is not FaultClass.UNKNOWN]
     if known:
         return _symptom(view, known[0])
@@ -83,18 +92,31 @@ def _first_cause(view: JobView, causes: Sequence[Finding], testimony: Sequence[F
     first = causes[0]
     same = [one for one in causes if one.signature == first.signature]
     nodes = {node for one in same for node in one.nodes if node in view.nodes}
-    ranks = {one.rank for one in same if one.rank is not None}
-    if first.signature in ONE_NODE and len(nodes) == 1 and len(ranks) > 1 and len(view.nodes) > 1:
-        suspects, dropped = _suspects(view, same, at_most=Confidence.MEDIUM, low=False)
-        reason = f"{first.summary}: only on {min(nodes)}, with {len(ranks)} of its ranks, so the node lacks it"
-        return _verdict(first, suspects, reason, dropped, fault_class=FaultClass.STORAGE, retry=Retry.YES)
+    if first.signature in ONE_NODE and (verdict := _on_one_node(view, first, same)) is not None:
+        return verdict
     alike = {node for one in causes if one.fault_class is first.fault_class for node in one.nodes}
     if first.fault_class not in NODE_CLASSES and len(alike) > 1 and alike >= set(view.nodes):
-        retry = Retry.NO if first.retry is Retry.ONCE else first.retry
+        never = first.retry is Retry.ONCE or first.signature in ONE_NODE
+        retry = Retry.NO if never else first.retry
         return _verdict(first, (), f"{first.summary}: the same on every node, so no node is to blame", retry=retry)
+    if first.fault_class is FaultClass.INTERCONNECT and len(nodes) >= 3 and len(nodes) > SHARED * len(view.nodes):
+        reason = f"{first.summary}: on {len(nodes)} of {len(view.nodes)} nodes, so it lies in what they share"
+        return _verdict(first, (), reason)
     suspects, dropped = _suspects(view, _together(first, same))
     suspects = _confirmed(suspects, testimony, first)
     return _verdict(first, suspects, first.summary + _where(suspects), dropped)
+
+
+def _on_one_node(view: JobView, first: Finding, same: Sequence[Finding]) -> Verdict | None:
+    """The verdict where several ranks of one node, and nobody else, lack what all others have."""
+    nodes = {node for one in same for node in one.nodes if node in view.nodes}
+    ranks = {one.rank for one in same if one.rank is not None}
+    if len(nodes) != 1 or len(ranks) < 2 or len(view.nodes) < 2 or any(not one.nodes for one in same):
+        return None
+    suspects, dropped = _suspects(view, same, at_most=Confidence.MEDIUM, low=False)
+    reason = f"{first.summary}: only on {min(nodes)}, with {len(ranks)} of its ranks, so the node lacks it"
+    ours = first.fault_class is FaultClass.USER
+    return _verdict(first, suspects, reason, dropped, fault_class=FaultClass.STORAGE if ours else None, retry=Retry.YES)
 
 
 def _together(first: Finding, same: Sequence[Finding]) -> list[Finding]:
@@ -121,13 +143,17 @@ def _cannot_tell(view: JobView, counting: Sequence[Finding]) -> Verdict:
 # ------------------------------------------------------------------------------------------------ order
 
 
-def _moment(finding: Finding) -> tuple[datetime, int]:
-    return finding.at or _NEVER, finding.line if finding.line is not None else 1 << 62
+def _moment(finding: Finding) -> tuple[int, datetime, int]:
+    """When it was. Lines of one attempt stand in an order of their own: clocks of nodes differ."""
+    last = 1 << 62
+    if finding.place is not None:
+        return finding.place, _NEVER, 0
+    return last, finding.at or _NEVER, finding.line if finding.line is not None else last
 
 
-def _precedence(finding: Finding) -> tuple[int, datetime, int]:
+def _precedence(finding: Finding) -> tuple[int, int, datetime, int]:
     """Local evidence before what is said of others, and both before deaths without a stated cause."""
-    if finding.fault_class is FaultClass.UNKNOWN:
+    if finding.fault_class is FaultClass.UNKNOWN or finding.signature in DEATHS:
         strength = 2
     elif finding.peer is not None:
         strength = 1
@@ -169,11 +195,16 @@ def _suspects(
 def _confidence(finding: Finding) -> Confidence:
     if finding.trusted:
         return Confidence.HIGH
+    if finding.confidence is not None:
+        return finding.confidence
     return Confidence.MEDIUM if finding.fault_class in NODE_CLASSES else Confidence.LOW
 
 
 def _confirmed(suspects: Sequence[Suspect], testimony: Sequence[Finding], first: Finding) -> tuple[Suspect, ...]:
-    """A second, different line that names the same node as where it broke makes the first one surer."""
+    """A second, different line that names the same node as where it broke makes the first one surer, unless its entry
+    in the catalogue says how sure it is."""
+    if first.confidence is not None:
+        return tuple(suspects)
     seconds = {
         node
         for one in testimony

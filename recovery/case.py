@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from recovery.budgets import LAUNCH_SIGNATURE, budgets
-from recovery.policy_numbers import Policy
+from recovery.hang import Hang
+from recovery.policy_numbers import OnStuck, Policy
 from recovery.records import (
     Action,
     Advice,
@@ -24,6 +25,7 @@ from recovery.records import (
     Suspect,
 )
 from recovery.situation import Situation
+from recovery.straggler import Straggler
 
 PURGE_MARGIN_S = 60
 """An ended job is decided upon this long before Slurm forgets it (MinJobAge after its end)."""
@@ -62,7 +64,19 @@ class Case:
     @property
     def actionable(self) -> bool:
         """True when an ordinary rule could change something in Slurm."""
-        return self.ended or self.node_fail_requeued or self.launch_failed
+        return self.ended or self.node_fail_requeued or self.launch_failed or self.stuck
+
+    @property
+    def stuck(self) -> bool:
+        """It runs, but hangs or lags so that the policy restarts it."""
+        hang, lag = hang_of(self), straggler_of(self)
+        if hang is not None:
+            return hang.stage.acts and self.policy.hang is OnStuck.RESTART
+        if lag is None or self.policy.straggler is not OnStuck.RESTART or not self.exclusions():
+            return False
+        saved_at = self.situation.progress.checkpoint_at
+        age = timedelta(seconds=self.policy.straggler_checkpoint_age_s)
+        return bool(lag.nodes) and saved_at is not None and self.situation.now - saved_at <= age
 
     @property
     def named_ending(self) -> bool:
@@ -92,6 +106,7 @@ class Case:
         exclude: tuple[str, ...] = (),
         look_again_at: datetime | None = None,
         notify: bool = False,
+        routine: bool = False,
     ) -> Advice:
         verdict = self.situation.verdict
         return Advice(
@@ -105,14 +120,15 @@ class Case:
             mode=self.situation.mode,
             look_again_at=look_again_at,
             notify=notify,
+            routine=routine,
             budgets=self.budgets,
             policy=self.situation.policy_name,
             policy_hash=self.situation.policy_hash or self.policy.hash,
             catalogue_hash=self.situation.catalogue_hash,
         )
 
-    def leave_alone(self, rule: str, reason: str, *, notify: bool = False) -> Advice:
-        return self.advise(Action.LEAVE_ALONE, rule, reason, notify=notify)
+    def leave_alone(self, rule: str, reason: str, *, notify: bool = False, routine: bool = False) -> Advice:
+        return self.advise(Action.LEAVE_ALONE, rule, reason, notify=notify, routine=routine)
 
     def exclusions(self, *, at_once: bool | None = None, weak_too: bool = False) -> tuple[str, ...]:
         """Suspects the next attempt should avoid, beyond those already excluded.
@@ -143,6 +159,44 @@ class Case:
                 continue
             chosen.append(node)
         return tuple(chosen)
+
+    def spared(self, excluded: tuple[str, ...]) -> str:
+        """Why suspects among the job's own nodes are not excluded with `excluded`; empty: nothing to explain."""
+        verdict, view = self.situation.verdict, self.view
+        if verdict.fault_class not in _EXCLUDED_AT_ONCE:
+            return ""
+        avoided = {*excluded, *view.excluded}
+        left = [
+            suspect.node
+            for suspect in verdict.suspects
+            if suspect.confidence is not Confidence.LOW and suspect.node in self.allocation - avoided
+        ]
+        if not left:
+            return ""
+        names = ", ".join(left[:10])
+        required = [node for node in left if node in view.required_nodes]
+        if required == left:
+            return f"{names} not excluded: the job itself requires it (--nodelist)"
+        usable = len(set(self.situation.nodes_usable) - avoided - set(left))
+        if usable < max(1, view.min_nodes):
+            return (
+                f"{names} not excluded: without it {usable} usable nodes would remain, the job needs {view.min_nodes}"
+            )
+        return f"{names} not excluded: more than the policy allows at a time (max_excluded_share)"
+
+
+def hang_of(case: Case) -> Hang | None:
+    """The hang of the running attempt; None: it does not hang."""
+    hang = case.situation.hang
+    running = case.state is JobState.RUNNING and hang is not None and hang.attempt == case.view.restarts
+    return hang if running else None
+
+
+def straggler_of(case: Case) -> Straggler | None:
+    """The lag of the running attempt behind its usual pace; None: it does not lag."""
+    lag = case.situation.straggler
+    running = case.state is JobState.RUNNING and lag is not None and lag.attempt == case.view.restarts
+    return lag if running else None
 
 
 def _surest_first(suspect: Suspect) -> tuple[int, int, str]:
@@ -237,4 +291,4 @@ def _with_verdict(attempt: Attempt, situation: Situation, view: JobView, *, ende
     )
 
 
-__all__ = ["LAUNCH_SIGNATURE", "Case", "build_case", "plain_reason"]
+__all__ = ["LAUNCH_SIGNATURE", "Case", "build_case", "hang_of", "plain_reason", "straggler_of"]

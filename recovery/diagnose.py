@@ -1,23 +1,24 @@
-"""Reads whole logs: what was found in them, how far the training came, and the diagnosis of that.
+"""The diagnosis of whole logs, offline: what broke first, who is suspected and how that was derived, what was ignored.
 
-The same for the live path (`examine_log`) and for `relight diagnose` on a file (`diagnose`). What a job prints is
-testimony: it decides about this job only. No I/O here; text comes in.
+What a job prints is testimony: it decides about this job only. No I/O here; text comes in (`log_reader.py` reads it).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
 from pydantic import Field
 
 from recovery.blame import attribute
-from recovery.evidence import findings_of_attempt
-from recovery.faults.blocks import Block, BlockCutter
+from recovery.context import Weighed
 from recovery.faults.catalogue import Catalogue
-from recovery.faults.scanner import Hit, Scanner
-from recovery.progress import CHECKPOINT_MARK, Dialect, ProgressReader
+from recovery.faults.moments import dated
+from recovery.faults.places import in_slurms_order
+from recovery.faults.scanner import BRIEF, Hit
+from recovery.log_reader import LogReader, examine_log, log_scanner
+from recovery.progress import Dialect
 from recovery.records import (
     Confidence,
     FaultClass,
@@ -31,9 +32,15 @@ from recovery.records import (
     Time,
     Verdict,
 )
+from recovery.stopped import ZONES_S, stopped
 
-FILE_SPAN = 1 << 44
-"""Files of one attempt are told apart by where their offsets begin: each has this much room (16 TiB)."""
+__all__ = ["Diagnosed", "Diagnosis", "Ignored", "LogReader", "diagnose", "diagnose_files", "examine_log", "log_scanner"]
+
+IGNORED = 40
+"""Most ignored lines that are told; lines of one signature with the same reason are told once."""
+
+START_SLACK = timedelta(minutes=30)
+"""Longest from the start of a job to the first line of its log that tells a time, to find out whose clock it was."""
 
 
 class Diagnosed(Record):
@@ -44,6 +51,17 @@ class Diagnosed(Record):
     gpu: str | None = None
     how: str
     confidence: Confidence
+
+
+class Ignored(Record):
+    """A line that looks like trouble and does not count."""
+
+    signature: str
+    line: int
+    source: str = ""
+    text: str
+    why: str
+    lines: int = Field(default=1, description="so many such lines")
 
 
 class Diagnosis(Record):
@@ -58,6 +76,7 @@ class Diagnosis(Record):
     reason: str
     first_cause: Finding | None = None
     findings: tuple[Finding, ...] = ()
+    ignored: tuple[Ignored, ...] = ()
     first_step: int | None = None
     last_step: int | None = None
     total_steps: int | None = None
@@ -69,86 +88,6 @@ class Diagnosis(Record):
     at: Time
 
 
-class LogReader:
-    """Reads the log of one attempt piece by piece: hits and progress. For one thread.
-
-    An attempt may write several files (stdout, stderr): `next_file` begins another one. Within a file, order is time;
-    a later file counts as if it came after, so read the one with the progress lines first.
-    """
-
-    def __init__(self, catalogue: Catalogue, *, own: Dialect | None = None, scanner: Scanner | None = None) -> None:
-        """`scanner` may be one that `log_scanner` made for this thread: making one takes milliseconds."""
-        self._scanner = scanner if scanner is not None else log_scanner(catalogue)
-        self._scanner.reset()
-        self._cutter = BlockCutter()
-        self._base = 0
-        self.hits: list[Hit] = []
-        self.progress = ProgressReader(own=own)
-        self.lines = 0
-        self.bytes_read = 0
-
-    def next_file(self, source: str, *, offset: int = 0, line: int = 1) -> None:
-        """Ends the current file; what is fed from here on comes from `source`, from that offset and line on."""
-        if self.bytes_read:
-            self.finish()
-            self._base += FILE_SPAN
-        self._scanner.source = source
-        self._cutter = BlockCutter(offset=self._base + offset, line=line)
-
-    def feed(self, data: bytes) -> None:
-        self.bytes_read += len(data)
-        for block in self._cutter.feed(data):
-            self._read(block)
-
-    def finish(self) -> None:
-        """Takes in the last line, though it may have no end."""
-        for block in self._cutter.finish():
-            self._read(block)
-            self.lines += 1
-
-    @property
-    def seen(self) -> Counter[str]:
-        """Matching lines by signature id."""
-        return self._scanner.seen
-
-    def findings(self, attempt: int, view: JobView, seen_at: datetime) -> tuple[Finding, ...]:
-        return findings_of_attempt(self.hits, attempt, view, seen_at, marks=self.progress.marks)
-
-    def _read(self, block: Block) -> None:
-        hits, marks = self._scanner.scan(block)
-        self.hits += hits
-        self.progress.read(block, every=bool(hits), checkpoints=bool(marks))
-        self.lines += block.lines
-
-
-def log_scanner(catalogue: Catalogue) -> Scanner:
-    """A scanner fit for LogReader; one a thread."""
-    return Scanner(catalogue, marks=(CHECKPOINT_MARK,))
-
-
-def examine_log(
-    files: Iterable[tuple[str, Iterable[bytes]]],
-    catalogue: Catalogue,
-    view: JobView,
-    seen_at: datetime,
-    *,
-    attempt: int | None = None,
-    own: Dialect | None = None,
-    scanner: Scanner | None = None,
-) -> tuple[tuple[Finding, ...], LogReader]:
-    """Findings of one attempt (of the view's, if not told) and the reader that knows its progress.
-
-    `files` are name and text of each file, stdout first.
-    """
-    reader = LogReader(catalogue, own=own, scanner=scanner)
-    for source, chunks in files:
-        reader.next_file(source)
-        for chunk in chunks:
-            reader.feed(chunk)
-    reader.finish()
-    return reader.findings(view.restarts if attempt is None else attempt, view, seen_at), reader
-
-
 def diagnose(
     chunks: Iterable[bytes],
     catalogue: Catalogue,
@@ -158,12 +97,49 @@ def diagnose(
     own: Dialect | None = None,
     source: str = "",
 ) -> Diagnosis:
-    """What a log alone tells. Without an allocation, the hosts that the log names stand for it."""
-    view = JobView(cluster="", job_id="0", raw_id=0, state=JobState.UNKNOWN, nodes=allocation or (), looked_at=now)
-    _, reader = examine_log([(source, chunks)], catalogue, view, now, own=own)
+    """What a log alone tells while it may still be written. See `diagnose_files`."""
+    return diagnose_files([(source, chunks)], catalogue, allocation=allocation, now=now, own=own)
+
+
+def diagnose_files(
+    files: Iterable[tuple[str, Iterable[bytes]]],
+    catalogue: Catalogue,
+    *,
+    allocation: Nodes | None,
+    now: datetime,
+    own: Dialect | None = None,
+    complete: bool = False,
+    written: datetime | None = None,
+    started: datetime | None = None,
+    zone: tzinfo = UTC,
+) -> Diagnosis:
+    """What the log of one attempt tells, in one or several files (name and text of each).
+
+    Without an allocation, the hosts that the log names stand for it. `complete`: the text is all there is now, so that
+    a log which just stops is told; `written` is when the files were last written to, `started` when the job was, as far
+    as known. `zone` is the clock of times in the log that tell none, unless `started` shows another one.
+    """
+    view = JobView(
+        cluster="",
+        job_id="0",
+        raw_id=0,
+        state=JobState.UNKNOWN,
+        nodes=allocation or (),
+        batch_host=in_slurms_order(allocation)[0] if allocation else "",
+        looked_at=now,
+    )
+    _, reader = examine_log(files, catalogue, view, now, own=own)
     if allocation is None:
         view = view.model_copy(update={"nodes": _hosts(reader.hits)})
-    findings = reader.findings(0, view, now)
+    first_at = reader.first_at()
+    if started is not None and first_at is not None:
+        zone = _zone_of(first_at, started, zone, now)
+    evidence = reader.evidence(0, view, now, zone=zone)
+    findings = evidence.findings
+    if complete and not any(one.counts for one in evidence.weighed):
+        end = reader.end(zone=zone, now=now)
+        quiet = stopped(end, written=written, started=started, zone=zone, now=now)
+        findings = (*findings, quiet) if quiet is not None else findings
     verdict = attribute(view, findings)
     first = next((one for one in findings if one.id == verdict.first_cause), None)
     progress = reader.progress
@@ -177,6 +153,7 @@ def diagnose(
         reason=verdict.reason,
         first_cause=first,
         findings=findings,
+        ignored=tuple(_ignored(evidence.weighed)),
         first_step=progress.first.step if progress.first else None,
         last_step=progress.highest,
         total_steps=progress.total,
@@ -187,6 +164,36 @@ def diagnose(
         catalogue_hash=catalogue.hash,
         at=now,
     )
+
+
+def _zone_of(first_at: datetime, started: datetime, zone: tzinfo, now: datetime) -> tzinfo:
+    """The clock by which the first line was written a little after the job started."""
+    if first_at.tzinfo is not None:
+        return zone
+    apart = (dated(first_at, zone=UTC, now=now + timedelta(days=1)) - started).total_seconds()
+    fitting = [shift for one in ZONES_S for shift in (one, -one) if -60 <= apart - shift <= START_SLACK.total_seconds()]
+    return timezone(timedelta(seconds=min(fitting, key=lambda shift: abs(apart - shift)))) if fitting else zone
+
+
+def _ignored(weighed: Sequence[Weighed]) -> Iterable[Ignored]:
+    """Lines that do not count, each kind once, with the reason."""
+    first: dict[tuple[str, str], Weighed] = {}
+    lines: Counter[tuple[str, str]] = Counter()
+    for one in weighed:
+        if not one.counts:
+            key = (one.hit.signature.id, one.why_not)
+            first.setdefault(key, one)
+            lines[key] += 1
+    for (signature, why), one in list(first.items())[:IGNORED]:
+        hit = one.hit
+        yield Ignored(
+            signature=signature,
+            line=hit.line,
+            source=hit.source,
+            text=hit.text[:BRIEF],
+            why=why,
+            lines=lines[signature, why],
+        )
 
 
 def is_fault(verdict: Verdict) -> bool:

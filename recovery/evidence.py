@@ -1,4 +1,4 @@
-"""Turns the lines a scan found into findings: drops what is only a consequence, derives nodes, bounds the number.
+"""Turns the lines a scan found into findings: keeps those that count, derives nodes, bounds the number.
 
 What a job prints is testimony about this job only; blame (blame.py) decides what it is worth. No I/O.
 """
@@ -6,16 +6,38 @@ What a job prints is testimony about this job only; blame (blame.py) decides wha
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
+from recovery.context import Weighed, weigh
 from recovery.faults.catalogue import Says
-from recovery.faults.places import RankMap, number, with_tables
-from recovery.faults.scanner import Hit
-from recovery.faults.silence import Kind, Silence, silence
+from recovery.faults.places import (
+    AddressMap,
+    RankMap,
+    Told,
+    known_as,
+    names_in,
+    nodes_of_files,
+    number,
+    with_tables,
+)
+from recovery.faults.scanner import BRIEF, Hit
+from recovery.faults.silence import Kind, Silence, never_came, silence
 from recovery.progress import StepMark
-from recovery.records import EVIDENCE_BYTES, Certainty, FaultClass, Finding, JobView, Nodes, Retry, Role
+from recovery.records import (
+    EVIDENCE_BYTES,
+    Certainty,
+    FaultClass,
+    Finding,
+    JobView,
+    Nodes,
+    Retry,
+    Role,
+)
+
+__all__ = ["FINDINGS", "PER_SIGNATURE", "Evidence", "evidence_of", "findings_of_attempt", "known_as"]
 
 FINDINGS = 40
 """Most findings of one attempt."""
@@ -23,18 +45,27 @@ FINDINGS = 40
 PER_SIGNATURE = 12
 """Most findings of one signature, so that a thousand victims leave room for the cause."""
 
-WENT_ON = 3
-"""Steps completed after a line that show the training survived it; one or two may only be late in the log."""
+DEATHS = ("torchelastic.exit.9", "torchelastic.failed.9", "process.killed", "srun.killed")
+"""They tell that a process died, not why: who fell silent may tell more."""
 
-FINISHED = "run.finished"
+Find = Callable[[Hit], Told | None]
 
 _ORDER = {Role.ROOT: 0, Role.SYMPTOM: 1, Role.CASCADE: 2, Role.BENIGN: 3}
 
 _SILENCES: dict[Kind, tuple[str, FaultClass, Retry]] = {
     Kind.NODE: ("A node fell silent while all others reported the loss of a peer", FaultClass.HARDWARE, Retry.YES),
     Kind.HUNG: ("Ranks of one node were silent while all others waited for them", FaultClass.INTERCONNECT, Retry.YES),
+    Kind.BEHIND: ("Ranks of one node had not come to where all others waited", FaultClass.INTERCONNECT, Retry.YES),
     Kind.LEFT: ("A rank ended early and without an error while the others went on", FaultClass.APPLICATION, Retry.NO),
 }
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a log says about one attempt: findings, first causes first, and each line with whether it counts."""
+
+    findings: tuple[Finding, ...]
+    weighed: tuple[Weighed, ...]
 
 
 def findings_of_attempt(
@@ -50,119 +81,109 @@ def findings_of_attempt(
 
     `marks` are the places where steps were completed (ProgressReader.marks); without them nothing counts as survived.
     """
+    return evidence_of(hits, attempt_number, view, seen_at, marks=marks, source=source).findings
+
+
+def evidence_of(
+    hits: Sequence[Hit],
+    attempt_number: int,
+    view: JobView,
+    seen_at: datetime,
+    *,
+    marks: Sequence[StepMark] = (),
+    source: str = "",
+) -> Evidence:
+    """The same, with what was left out and why."""
     placed = with_tables(hits)
-    maker = _Maker(RankMap(placed), attempt_number, view, seen_at, source, Counter(one.signature.id for one in placed))
-    kept = that_count(placed, marks)
+    weighed = weigh(placed, marks)
+    maker = _Maker(placed, [one.hit for one in weighed if one.counts], attempt_number, view, seen_at, source)
     findings: dict[str, Finding] = {}
     order: dict[str, tuple[int, int]] = {}
     taken: Counter[str] = Counter()
-    for hit, survived in kept:
-        if taken[hit.signature.id] >= PER_SIGNATURE:
+    for one in weighed:
+        hit = one.hit
+        if not (one.counts or one.survived) or taken[hit.signature.id] >= PER_SIGNATURE:
             continue
-        finding = maker.finding(hit, survived)
+        finding = maker.finding(hit, one.why_not)
         if finding.id not in findings:
             taken[hit.signature.id] += 1
             findings[finding.id] = finding
             order[finding.id] = (_ORDER[finding.role], hit.offset)
-    standing = [hit for hit, survived in kept if not survived]
+    standing = maker.standing
     if not any(_names_a_cause(hit) for hit in standing) and (quiet := silence(standing, maker.ranks, view.nodes)):
         finding = maker.of_silence(quiet, standing[0])
         findings[finding.id] = finding
         order[finding.id] = (_ORDER[finding.role], standing[0].offset)
-    return tuple(sorted(findings.values(), key=lambda one: order[one.id])[:FINDINGS])
-
-
-def that_count(hits: Sequence[Hit], marks: Sequence[StepMark]) -> list[tuple[Hit, bool]]:
-    """The hits that tell something, and whether the training survived them.
-
-    A notice (cancelled, requeued, finished, …) makes all that follows in the attempt a consequence, unless steps are
-    completed again: then a new attempt writes to the same file, or the job restarted itself.
-    """
-    latest = sorted(marks, key=lambda mark: mark.offset)
-    last_survived = latest[-WENT_ON].offset if len(latest) >= WENT_ON else -1
-    notices = [hit for hit in hits if hit.signature.ends and hit.offset >= last_survived]
-    notices = [hit for hit in notices if hit.signature.id != FINISHED or _has_finished(hit, latest)]
-    end = notices[0] if notices else None
-    finished = end is not None and end.signature.id == FINISHED
-    kept: list[tuple[Hit, bool]] = []
-    for hit in hits:
-        if hit.signature.role is Role.BENIGN and hit is not end:
-            continue
-        if end is not None and hit.offset > end.offset and not _is_schedulers_word(hit):
-            continue
-        kept.append((hit, hit is not end and (hit.offset < last_survived or finished)))
-    return kept
-
-
-def known_as(name: str | None, nodes: Nodes) -> str | None:
-    """A host name as Slurm writes it: with or without its domain. Names of other nodes stay as they are."""
-    if name is None or name in nodes:
-        return name
-    short = name.split(".", 1)[0]
-    matching = [node for node in nodes if node.split(".", 1)[0] == short]
-    return matching[0] if len(matching) == 1 and not short.isdecimal() else name
-
-
-def _has_finished(hit: Hit, marks: Sequence[StepMark]) -> bool:
-    """A planned end in words counts only where the step lines do not say that steps are left."""
-    last = marks[-1] if marks else None
-    return "[" in hit.text[:2] or last is None or last.total is None or last.step >= last.total
-
-
-def _is_schedulers_word(hit: Hit) -> bool:
-    """What srun and slurmctld say about the end may stand behind the notice of it."""
-    return hit.signature.role is Role.ROOT and hit.signature.id.startswith(("slurm.", "srun."))
+    first = sorted(findings.values(), key=lambda one: order[one.id])[:FINDINGS]
+    return Evidence(findings=tuple(first), weighed=tuple(weighed))
 
 
 def _names_a_cause(hit: Hit) -> bool:
-    return hit.signature.role is Role.ROOT and hit.signature.fault_class is not FaultClass.UNKNOWN
+    signature = hit.signature
+    return (
+        signature.role is Role.ROOT and signature.fault_class is not FaultClass.UNKNOWN and signature.id not in DEATHS
+    )
 
 
 class _Maker:
     """Makes findings of one attempt."""
 
     def __init__(
-        self, ranks: RankMap, attempt: int, view: JobView, seen_at: datetime, source: str, lines: Counter[str]
+        self,
+        hits: Sequence[Hit],
+        standing: Sequence[Hit],
+        attempt: int,
+        view: JobView,
+        seen_at: datetime,
+        source: str,
     ) -> None:
-        self.ranks = ranks
+        self.standing = standing
+        self.ranks = RankMap(hits)
         self.attempt = attempt
         self.view = view
         self.seen_at = seen_at
         self.source = source
-        self.lines = lines
+        self.lines = Counter(one.signature.id for one in hits)
+        self.addresses = AddressMap(hits, view.nodes)
+        self.files = nodes_of_files(hits, view.nodes)
+        self.shared_ends = _shared_ends(standing, self._peer, self._reporter)
 
-    def finding(self, hit: Hit, survived: bool) -> Finding:
+    def finding(self, hit: Hit, why_not: str) -> Finding:
+        """The finding of one line. `why_not`: it does not count, since the training survived it."""
         signature = hit.signature
         rank = number(hit.fields, "rank")
-        node, how = self._node(hit, rank)
-        place = ", ".join(part for part in (f"rank {rank}" if rank is not None else "", node or "") if part)
+        nodes, how = self._nodes(hit, rank)
+        place = ", ".join(part for part in (f"rank {rank}" if rank is not None else "", *nodes[:3]) if part)
         lines = self.lines[signature.id]
         return Finding(
             # The line's own words only: what is derived from other lines may become known later.
-            id=self._id(signature.id, hit.fields.get("node", ""), "" if rank is None else str(rank), hit.text),
+            id=self._id(signature.id, hit.fields.get("node", ""), "" if rank is None else str(rank), hit.text[:BRIEF]),
             attempt=self.attempt,
             detector="log",
             signature=signature.id,
             fault_class=signature.fault_class,
-            role=Role.BENIGN if survived else signature.role,
+            role=Role.BENIGN if why_not else signature.role,
             retry=signature.retry,
-            certainty=Certainty.SUSPECTED if survived or signature.role is not Role.ROOT else Certainty.CONFIRMED,
+            certainty=Certainty.SUSPECTED if why_not or signature.role is not Role.ROOT else Certainty.CONFIRMED,
             seen_at=self.seen_at,
-            nodes=(node,) if node else (),
+            nodes=nodes,
+            confidence=signature.confidence,
             rank=rank,
             local_rank=number(hit.fields, "local_rank"),
             gpu=hit.fields.get("gpu") or hit.fields.get("pci"),
             peer=hit.fields.get("peer"),
-            how="the training went on afterwards" if survived else how,
+            how=why_not or how,
             summary=signature.title + (f" ({place})" if place else "") + (f", {lines} such lines" if lines > 1 else ""),
             evidence=hit.text[:EVIDENCE_BYTES],
             source=hit.source or self.source,
             line=hit.line,
+            place=hit.offset,
         )
 
     def of_silence(self, quiet: Silence, first: Hit) -> Finding:
         title, fault_class, retry = _SILENCES[quiet.kind]
         who = f"ranks {', '.join(str(rank) for rank in quiet.ranks[:20])}" if quiet.ranks else "its launcher"
+        silent = quiet.kind is not Kind.BEHIND
         return Finding(
             id=self._id(f"silence.{quiet.kind}", quiet.node, ",".join(str(rank) for rank in quiet.ranks), ""),
             attempt=self.attempt,
@@ -175,29 +196,91 @@ class _Maker:
             seen_at=self.seen_at,
             nodes=() if quiet.kind is Kind.LEFT else (quiet.node,),
             rank=quiet.ranks[0] if len(quiet.ranks) == 1 else None,
-            how=f"{who} said nothing, everybody else did",
+            how=f"{who} said nothing, everybody else did" if silent else f"{who} waited in an earlier operation",
             summary=f"{title} ({quiet.node}, {who})",
             source=first.source or self.source,
             line=first.line,
+            place=first.offset,
         )
 
-    def _node(self, hit: Hit, rank: int | None) -> tuple[str | None, str]:
-        """The node a line implicates, and how that is known."""
-        nodes, says = self.view.nodes, hit.signature.node
+    # -------------------------------------------------------------------------------------------- where
+
+    def _nodes(self, hit: Hit, rank: int | None) -> tuple[Nodes, str]:
+        """The nodes a line implicates, and how that is known."""
+        nodes, says, signature = self.view.nodes, hit.signature.node, hit.signature
+        if signature.id == "rendezvous.timeout" and (missing := never_came(self.standing, nodes, self.view.batch_host)):
+            return missing, "it never came to the rendezvous; all others said something"
+        if says is Says.NAMED and (name := hit.fields.get("node")):
+            return tuple(known_as(one, nodes) or one for one in names_in(name)), "the line names it"
+        told: Told | None = None
         if says is Says.PEER:
-            peer = known_as(hit.fields.get("peer"), nodes)
-            how = "named as the other end by a node that could not reach it"
-            return (peer, how) if peer in nodes else (None, "")
-        if says not in {Says.REPORTER, Says.NAMED}:
-            return None, ""
-        if name := hit.fields.get("node"):
-            return known_as(name, nodes), "the line names it" if says is Says.NAMED else "the line was printed by it"
-        if (told := self.ranks.node_of(rank, hit.offset)) is not None:
-            return known_as(told[0], nodes), told[1]
-        if len(nodes) == 1:
-            return nodes[0], "the job runs on this node only"
-        return None, ""
+            told = self._peer(hit)
+            if (end := self.shared_ends.get(signature.id)) is not None:
+                told = end if end[0] in {told[0] if told else "", (self._reporter(hit) or ("",))[0]} else None
+        elif says in {Says.REPORTER, Says.NAMED}:
+            told = self._reporter(hit) or (self._left_first(hit) if signature.role is Role.ROOT else None)
+        elif says is Says.HEAD:
+            told = self._reporter(hit)
+            if told is None and self.view.batch_host in nodes:
+                told = self.view.batch_host, "the job's processes meet on its first node"
+        return ((known_as(told[0], nodes) or told[0],), told[1]) if told is not None else ((), "")
+
+    def _reporter(self, hit: Hit) -> Told | None:
+        """The node that printed a line."""
+        if hit.signature.node is not Says.NAMED and (name := hit.fields.get("node")):
+            return known_as(name, self.view.nodes) or name, "the line was printed by it"
+        told = self.ranks.node_of(number(hit.fields, "rank"), hit.offset)
+        told = told or self.files.get(hit.source) or self.ranks.node_of_task(number(hit.fields, "task"))
+        if told is not None:
+            return known_as(told[0], self.view.nodes) or told[0], told[1]
+        if len(self.view.nodes) == 1:
+            return self.view.nodes[0], "the job runs on this node only"
+        return None
+
+    def _peer(self, hit: Hit) -> Told | None:
+        """The other end that a line names, where it is a node of the job."""
+        peer = known_as(hit.fields.get("peer"), self.view.nodes)
+        if peer in self.view.nodes:
+            return str(peer), "named as the other end by a node that could not reach it"
+        return self.addresses.node_of(hit.fields.get("peer"))
+
+    def _left_first(self, hit: Hit) -> Told | None:
+        """Where a cause happened that nobody signed: on the node whose connections the others lost first after it.
+
+        It must not be one whose ranks were only ended by their launcher.
+        """
+        if hit.signature.fault_class not in {FaultClass.HARDWARE, FaultClass.INTERCONNECT}:
+            return None
+        later = (one for one in self.standing if one.offset > hit.offset and one.signature.role is Role.CASCADE)
+        lost = next((one for one in later if "peer" in one.fields), None)
+        told = self.addresses.likely_node_of(lost.fields["peer"]) if lost is not None else None
+        if told is None:
+            return None
+        codes: defaultdict[str, set[str]] = defaultdict(set)
+        for one in self.standing:
+            if one.signature.id.startswith("torchelastic.exit") and "node" in one.fields:
+                codes[one.fields["node"]].add(one.fields.get("code", ""))
+        ended = codes.get(told[0])
+        if ended is None and len(codes) == len(self.view.nodes) - 1:
+            ended = {""}  # all others have told how theirs ended
+        if ended is None or ended <= {"-15"}:
+            return None
+        return told[0], f"the others lost it first, and {told[1]}"
 
     def _id(self, *parts: str) -> str:
         text = "\n".join((self.view.cluster, str(self.view.raw_id), str(self.attempt), *parts))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _shared_ends(hits: Sequence[Hit], peer: Find, reporter: Find) -> dict[str, Told]:
+    """Of lines that tell of a connection between two nodes: the node that most pairs have in common, by signature."""
+    pairs: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+    for hit in hits:
+        if hit.signature.node is Says.PEER and (one := reporter(hit)) and (other := peer(hit)):
+            pairs[hit.signature.id].add((one[0], other[0]))
+    found: dict[str, Told] = {}
+    for name, seen in pairs.items():
+        counted = Counter(node for pair in seen for node in set(pair)).most_common(2)
+        if len(seen) > 1 and (len(counted) == 1 or counted[0][1] > counted[1][1]):
+            found[name] = counted[0][0], f"{counted[0][1]} of {len(seen)} broken connections have it as an end"
+    return found

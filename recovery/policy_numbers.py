@@ -33,6 +33,13 @@ class RestartOn(StrEnum):
     PREEMPTED = "PREEMPTED"
 
 
+class OnStuck(StrEnum):
+    """What happens to a running job that hangs or lags."""
+
+    NOTIFY = "notify"
+    RESTART = "restart"
+
+
 class Policy(BaseModel):
     """One named policy. Every value has a default, so a policy file only says what differs."""
 
@@ -72,6 +79,34 @@ class Policy(BaseModel):
     """Restarts in a row that may die of relight's own doing (credential revoked at start) before it gives up."""
     in_job_retry_limit_s: Seconds = 1800
     """How long a job that goes on after a fault (a retry loop in its own script) is left to help itself."""
+
+    # Hangs: no completed step for too long while the job runs. Time in which its log could not be read never counts.
+    hang: OnStuck = OnStuck.RESTART
+    """What to do about a job that hangs: restart (as its cause says, within the budgets) or only notify."""
+    hang_floor_s: Annotated[int, Field(strict=True, ge=2, le=7 * 24 * 3600)] = 300
+    """Shortest silence that is called a hang, however quick the job's steps are."""
+    hang_times_longest: Annotated[float, Field(strict=True, ge=1.5, le=1000, allow_inf_nan=False)] = 5.0
+    """A silence of so many times the longest normal wait for a step is called a hang, if it is longer than the
+    floor."""
+    hang_start_s: Annotated[int, Field(strict=True, ge=2, le=7 * 24 * 3600)] = 3600
+    """Longest start-up, until the first completed step (container import, rendezvous, compilation). Learned from two
+    start-ups of the job on."""
+    hang_phase_s: Annotated[int, Field(strict=True, ge=2, le=7 * 24 * 3600)] = 1800
+    """Longest evaluation or save that the log announces. Learned from two of them on."""
+    hang_one_witness_s: Seconds = 1800
+    """How long a silence that nothing else confirms (no fault in the log, no metrics, no event of a node) must last,
+    from when it was called a suspected hang, before it is acted upon."""
+
+    # Stragglers: the job's throughput dropped and stays low.
+    straggler: OnStuck = OnStuck.NOTIFY
+    """What to do about a job that lags behind its own usual pace: notify, or restart it without the slow host where
+    metrics name one."""
+    straggler_drop: Annotated[float, Field(strict=True, ge=0.1, le=0.95, allow_inf_nan=False)] = 0.3
+    """Share of its usual throughput that a job must have lost."""
+    straggler_for_s: Annotated[int, Field(strict=True, ge=8, le=7 * 24 * 3600)] = 600
+    """How long it must have lasted."""
+    straggler_checkpoint_age_s: Seconds = 600
+    """A straggler is restarted only while its last completed checkpoint is no older than this."""
 
     # Approval.
     approve_wait_s: Annotated[int, Field(strict=True, ge=10, le=7 * 24 * 3600)] = 1800

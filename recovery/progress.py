@@ -1,51 +1,65 @@
 """Reads how far a training has come from its log: completed steps and completed checkpoints.
 
-A dialect is how one framework writes them. Only what is completed counts: a checkpoint that is being saved does not.
-The last step is searched backwards from the end of each block, so a healthy log costs almost nothing.
+How they are written stands in dialects.py. The last step is searched backwards from the end of each block, so a healthy
+log costs almost nothing; a log in which no step is told costs one more pass of Hyperscan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from typing import Any
 
-import re2
+import hyperscan
 
+from recovery.dialects import (
+    ASIDE,
+    BAR_NAME,
+    BEGUN,
+    CHECKPOINT_MARK,
+    CHECKPOINTS,
+    DIALECTS,
+    NOT_TRAINING,
+    Dialect,
+    DialectError,
+    own_dialect,
+)
 from recovery.faults.blocks import Block
-from recovery.faults.catalogue import expression
+from recovery.faults.expressions import database, expression
+from recovery.faults.moments import MOST_BYTES, moment
 from recovery.records import Progress
 
-CHECKPOINT_MARK = r"[Ss]aved (?:a )?checkpoint|[Cc]heckpoint saved|[Cc]heckpoint .{0,100}(?:saved|complete)"
-"""Hyperscan pattern for the presence of a completed checkpoint in a block; see Scanner's `marks`."""
+__all__ = ["CHECKPOINT_MARK", "DIALECTS", "Dialect", "DialectError", "ProgressReader", "StepMark", "own_dialect"]
 
 MARKS = 2_000
-"""Most step lines remembered by place; then only the latest."""
+"""Most step lines remembered by place: the latest."""
+
+EVERY = 200
+"""So many step lines of one log are all looked at where `every` is asked for, later the first and last of a block."""
+
+LATEST = 3
+"""Of these, so many of the last."""
 
 TRIES = 2_000
 """Most lines of a block that are tried in vain in one dialect, from either end."""
 
+QUICK_TRIES = 64
+"""Most lines tried in vain in the dialect that was heard last, before it is asked which ones are spoken at all."""
+
 LINE_BYTES = 4_096
 """How much of a long line, to either side of the anchor, is looked at."""
 
+SHORTER_BAR = 5
+"""A finished bar is not replaced by one that is so many times shorter: that is the evaluation at the end."""
 
-class DialectError(ValueError):
-    """A job's own progress expression cannot be used. The message says why."""
+FIRST_CHUNK = 16 << 10
+"""Size of the end of a block in which an expression without an anchor is searched first."""
 
-
-@dataclass(frozen=True)
-class Dialect:
-    """How one framework writes a completed step. All expressions are RE2 over bytes, applied to one line."""
-
-    name: str
-    anchor: bytes
-    """Literal text that every such line holds; searched first, because that is quick. Empty: no such text."""
-    step: Any
-    """Captures `step`, and `total` where the line tells it."""
-    weak: bool = False
-    """Also evaluation and data loading write such lines: counts only where nothing better is spoken."""
+_local = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,75 +67,26 @@ class StepMark:
     """A line that says a step was completed."""
 
     offset: int
-    """Byte offset in the log, exact in blocks read with `every`."""
+    """Byte offset of the line in the log."""
     step: int
     total: int | None = None
+    line: bytes = b""
+    """The beginning of the line."""
 
-
-_COUNT = r"(?P<step>\d{1,12})(?:\]|\b)(?: ?(?:/|of) ?(?P<total>\d{1,12})\b)?"
-_VALUE = r".{0,200}\b(?:[a-z_]*loss|step_time|time|throughput|it/s|tokens|lr|skipped|acc|done|finished|completed)\b"
-"""What stands behind the step makes such a line a completed step and not a setting."""
-_BAR = expression(r"\| ?(?P<step>\d{1,12})/(?P<total>\d{1,12}) \[[\d:?]+<[\d:?]+, *[\d.?]+(?:it/s|s/it)")
-
-DIALECTS: tuple[Dialect, ...] = (
-    Dialect(
-        "megatron",
-        b"iteration ",
-        expression(r"(?:^|[\] ])iteration +(?P<step>\d{1,12})/ *(?P<total>\d{1,12}) *\|"),
-    ),
-    Dialect(
-        "global_step/max_steps",
-        b"global_step/max_steps",
-        expression(r"global_step/max_steps'?: '?(?P<step>\d{1,12})/(?P<total>\d{1,12})"),
-    ),
-    Dialect(
-        "step …",
-        b"step",
-        expression(r"(?:^|[^A-Za-z_\d])(?:global_)?step(?:s|[_ ]num)?[ :=]+\[?" + _COUNT + _VALUE),
-    ),
-    Dialect(
-        "loss …, step …",
-        b"step",
-        expression(r"\bloss ?[=:] ?[-+.\deE]+.{0,100}\b(?:global_)?step ?[=:] ?" + _COUNT),
-    ),
-    Dialect("Step …", b"Step", expression(r"(?:^|[^A-Za-z_\d])Step[ :=]+\[?" + _COUNT + r".{0,200}\b[Ll]oss\b")),
-    Dialect("progress bar", b"it/s", _BAR, weak=True),
-    Dialect("slow progress bar", b"s/it", _BAR, weak=True),
-)
-
-_ASIDE = (b"eval", b"valid", b"test")
-"""Steps of these are not steps of the training."""
-
-_AT_STEP = r"\b(?:step|iteration|iter)s?[ _:=-]*0*(?P<step>\d{1,12})\b"
-_CHECKPOINTS: tuple[Any, ...] = (
-    expression(r"(?i)\bsaved (?:a )?checkpoint\b.{0,100}?" + _AT_STEP),
-    expression(r"(?i)\bcheckpoint saved\b.{0,100}?" + _AT_STEP),
-    expression(r"(?i)\bcheckpoint\b.{0,60}?" + _AT_STEP + r".{0,60}?\b(?:saved|complete)"),
-)
-_CHECKPOINT_ANCHORS = (b"checkpoint", b"Checkpoint")
-
-
-def own_dialect(text: str) -> Dialect:
-    """The dialect of a job's own `progress` expression. Raises DialectError with what to write instead."""
-    if len(text) > 500:
-        raise DialectError(f"the progress expression has {len(text)} characters, at most 500 are taken; shorten it")
-    try:
-        step = expression(text)
-    except (re2.error, UnicodeEncodeError) as error:
-        raise DialectError(
-            f"the progress expression {text!r} is not understood by RE2 ({_text(error)}); look-arounds and"
-            " back-references do not exist there"
-        ) from error
-    if b"step" not in step.groupindex:
-        raise DialectError(f"the progress expression {text!r} has no group named step; write (?P<step>\\d+)")
-    return Dialect("own", b"", step)
+    @property
+    def at(self) -> datetime | None:
+        """When it was written, as the line itself tells; see moments.py."""
+        return moment(self.line)
 
 
 class ProgressReader:
     """Follows the progress of one attempt, block by block, oldest first."""
 
-    def __init__(self, dialects: Sequence[Dialect] = DIALECTS, *, own: Dialect | None = None) -> None:
-        self._dialects = [own] if own is not None else list(dialects)
+    def __init__(self, *, own: Dialect | None = None) -> None:
+        self._own = own
+        self._heard: Dialect | None = own
+        self._left = EVERY
+        self._begun: int | None = None
         self.first: StepMark | None = None
         self.last: StepMark | None = None
         self.highest: int | None = None
@@ -129,15 +94,20 @@ class ProgressReader:
         self.checkpoint: int | None = None
         self.resumed: tuple[StepMark, ...] = ()
         """Where the counter jumped back: the first steps after it, at most 20."""
-        self.marks: list[StepMark] = []
-        """Step lines by place: all of blocks read with `every`, first and last of the others."""
+        self.marks: deque[StepMark] = deque(maxlen=MARKS)
+        """Step lines by place, the latest: all of blocks read with `every`, first and last of the others."""
 
-    def read(self, block: Block, *, every: bool = False, checkpoints: bool = True) -> None:
-        """Takes in the next block. `every` remembers each step line, to tell what came after a fault."""
-        for mark in self._all(block) if every else self._ends(block):
+    def read(self, block: Block, *, every: bool = False, checkpoints: Sequence[int] | None = None) -> None:
+        """Takes in the next block. `every` remembers each step line, to tell what came after a fault.
+
+        `checkpoints` are the places of CHECKPOINT_MARK in it, the last ones; None: they are searched here.
+        """
+        before = self._begun
+        for mark in self._marks_of(block, every):
             self._take(mark)
-        if checkpoints:
-            self._read_checkpoints(block)
+            if before is not None and mark.step > before:
+                self._saved(before)
+        self._read_checkpoints(block, _checkpoint_places(block) if checkpoints is None else checkpoints)
 
     def progress(self, attempt: int, *, at: datetime | None = None) -> Progress:
         """The record. `at` is when it was read; the log's own times have no zone."""
@@ -152,67 +122,156 @@ class ProgressReader:
             checkpoint_at=at if self.checkpoint is not None else None,
         )
 
+    # -------------------------------------------------------------------------------------------- steps
+
     def _take(self, mark: StepMark) -> None:
+        if self._heard is not None and self._heard.weak and not self._is_of_training(mark):
+            return
         if self.last is not None and mark.step < self.last.step and len(self.resumed) < 20:
             self.resumed += (mark,)
         self.first = self.first or mark
         self.last = mark
         self.highest = mark.step if self.highest is None else max(self.highest, mark.step)
         self.total = mark.total if mark.total is not None else self.total
-        if len(self.marks) == MARKS:
-            self.marks.pop()
         self.marks.append(mark)
 
-    def _ends(self, block: Block) -> list[StepMark]:
-        """The first and the last step line of the block."""
-        for dialect in tuple(self._dialects):
-            spans = islice(_lines_backwards(block.text, dialect.anchor), TRIES)
-            last = next(filter(None, (_mark(dialect, block, *span) for span in spans)), None)
-            if last is not None:
-                self._heard(dialect)
-                spans = islice(_lines(block.text, dialect.anchor), TRIES)
-                first = next(filter(None, (_mark(dialect, block, *span) for span in spans)), last)
-                return [last] if first == last else [first, last]
+    def _is_of_training(self, mark: StepMark) -> bool:
+        """Bars of evaluations come in between and are shorter; a bar that goes before the training is over by then."""
+        last = self.last
+        if last is None or last.total is None or mark.total in {None, last.total}:
+            return True
+        assert mark.total is not None
+        done = last.step >= last.total
+        if mark.total < last.total and (not done or mark.total * SHORTER_BAR < last.total):
+            return False
+        self.first = self.highest = None  # what was there before was another thing
+        return True
+
+    def _marks_of(self, block: Block, every: bool) -> list[StepMark]:
+        """First and last step of the block, or each of them, in the first dialect that is spoken in it."""
+        count = LATEST if every else 1
+        heard = self._heard
+        if heard is not None and (last := _last(heard, block, count, TRIES if self._own else QUICK_TRIES)):
+            return self._with_others(heard, block, last, every)
+        for dialect in self._spoken_in(block):
+            if last := _last(dialect, block, count, TRIES):
+                self._hear(dialect)
+                return self._with_others(dialect, block, last, every)
         return []
 
-    def _all(self, block: Block) -> list[StepMark]:
-        """Every step line of the block, with exact offsets, in the first dialect that is spoken in it."""
-        for dialect in tuple(self._dialects):
-            marks = []
-            for start, end in _lines(block.text, dialect.anchor):
-                if (mark := _mark(dialect, block, start, end)) is not None:
-                    marks.append(replace(mark, offset=block.where(start)[1]))
-                elif not marks and start > len(block.text) // 2:
-                    break  # nothing in half a block
-            if marks:
-                self._heard(dialect)
-                return marks
-        return []
+    def _spoken_in(self, block: Block) -> Iterator[Dialect]:
+        """The dialects that may be spoken in a block. Bars count only where nothing better was ever heard."""
+        if self._own is not None:
+            return
+        strong = self._heard is not None and not self._heard.weak
+        for number in sorted(_spoken(block.text)):
+            if not (strong and DIALECTS[number].weak):
+                yield DIALECTS[number]
 
-    def _heard(self, dialect: Dialect) -> None:
-        """A log rarely changes its dialect: what was heard is listened for first, and better than weak ones."""
-        if not dialect.weak:
-            self._dialects = [dialect, *(one for one in self._dialects if one is not dialect and not one.weak)]
+    def _with_others(self, dialect: Dialect, block: Block, last: list[StepMark], every: bool) -> list[StepMark]:
+        if every and self._left > 0:
+            marks = list(islice(_forwards(dialect, block), self._left))
+            self._left -= len(marks)
+            if self._left > 0:
+                return _placed(block, marks)
+        first = next(_forwards(dialect, block), last[0])
+        return _placed(block, [first, *last] if first.offset < last[0].offset else last)
 
-    def _read_checkpoints(self, block: Block) -> None:
-        for anchor in _CHECKPOINT_ANCHORS:
-            for start, end in islice(_lines(block.text, anchor), TRIES):
-                line = block.text[start:end]
-                match = next(filter(None, (rule.search(line) for rule in _CHECKPOINTS)), None)
-                if match is not None:
-                    step = int(match.group(1))
-                    self.checkpoint = step if self.checkpoint is None else max(self.checkpoint, step)
+    def _hear(self, dialect: Dialect) -> None:
+        """A log rarely changes its dialect; where a better one than bars is spoken, bars count no more."""
+        if self._heard is not None and self._heard.weak and not dialect.weak:
+            self.first = self.last = self.highest = self.total = None
+            self.marks.clear()
+        self._heard = dialect
+
+    # -------------------------------------------------------------------------------------------- checkpoints
+
+    def _saved(self, step: int) -> None:
+        self.checkpoint = step if self.checkpoint is None else max(self.checkpoint, step)
+
+    def _read_checkpoints(self, block: Block, places: Sequence[int]) -> None:
+        """The last completed checkpoint of the block, and those that were begun."""
+        begun: list[int] = []
+        done = False
+        for place in reversed(places):
+            start, end = block.span(max(0, place - 1))
+            line = block.text[max(start, place - LINE_BYTES) : min(end, place + LINE_BYTES)]
+            if (match := BEGUN.search(line)) is not None:
+                begun.append(int(match.group(1)))
+            elif not done and (match := next(filter(None, (rule.search(line) for rule in CHECKPOINTS)), None)):
+                done = True
+                self._saved(int(match.group(1)))
+        for number, step in enumerate(begun):  # the latest first
+            if number or (self.last is not None and self.last.step > step):
+                self._saved(step)
+            else:
+                self._begun = step
 
 
-def _mark(dialect: Dialect, block: Block, start: int, end: int) -> StepMark | None:
-    line = block.text[start:end]
+def _checkpoint_places(block: Block) -> list[int]:
+    return [match.end() for match in expression(CHECKPOINT_MARK).finditer(block.text)]
+
+
+def _spoken(text: bytes) -> frozenset[int]:
+    """The numbers of the dialects that a text may hold lines of."""
+    found: list[int] = []
+    known: hyperscan.Database | None = getattr(_local, "dialects", None)
+    if known is None:  # one a thread: the scratch space is not shared
+        known = _local.dialects = database(tuple(one.text for one in DIALECTS), presence_only=True)
+    known.scan(text, match_event_handler=lambda number, *_: found.append(number))
+    return frozenset(found)
+
+
+def _forwards(dialect: Dialect, block: Block) -> Iterator[StepMark]:
+    """Step lines from the beginning of the block, until too many lines were tried in vain."""
+    return _told(dialect, block, _lines(block.text, dialect), TRIES)
+
+
+def _last(dialect: Dialect, block: Block, count: int, tries: int) -> list[StepMark]:
+    """The last steps of the block, in the order of the log."""
+    return list(islice(_backwards(dialect, block, tries), count))[::-1]
+
+
+def _backwards(dialect: Dialect, block: Block, tries: int) -> Iterator[StepMark]:
+    """Step lines from the end of the block, until so many lines were tried in vain."""
+    return _told(dialect, block, _lines_backwards(block.text, dialect), tries)
+
+
+def _told(dialect: Dialect, block: Block, spans: Iterable[tuple[int, int]], tries: int) -> Iterator[StepMark]:
+    vain = 0
+    for span in spans:
+        mark = _mark(dialect, block.text[slice(*span)], span[0])
+        if mark is not None:
+            yield mark
+        vain = 0 if mark is not None else vain + 1
+        if vain >= tries:
+            return
+
+
+def _mark(dialect: Dialect, line: bytes, start: int) -> StepMark | None:
+    """The step that a line tells; its offset is the place in the block's text for now."""
     match = dialect.step.search(line)
-    if match is None or any(word in line[: match.start()].lower() for word in _ASIDE):
+    if match is None:
         return None
-    step = _number(match, dialect, b"step")
+    before = line[: match.start()].lower()
+    if any(word in before for word in ASIDE):
+        return None
+    if dialect.weak and (name := BAR_NAME.search(line)) is not None:
+        named = name.group(1).lower()
+        if any(word in named for word in NOT_TRAINING):
+            return None
+    step, total = _number(match, dialect, b"step"), _number(match, dialect, b"total")
     if step is None:
         return None
-    return StepMark(offset=block.offset + start, step=step, total=_number(match, dialect, b"total"))
+    epoch = _number(match, dialect, b"epoch")
+    if epoch is not None and total is not None:
+        step, total = epoch * total + step, None
+    return StepMark(offset=start, step=step, total=total, line=line[:MOST_BYTES])
+
+
+def _placed(block: Block, marks: list[StepMark]) -> list[StepMark]:
+    """Marks with their place in the log."""
+    return [replace(mark, offset=block.line_offset(mark.offset)) for mark in marks]
 
 
 def _number(match: Any, dialect: Dialect, name: bytes) -> int | None:
@@ -222,11 +281,17 @@ def _number(match: Any, dialect: Dialect, name: bytes) -> int | None:
     return int(digits) if digits.isdigit() and len(digits) <= 12 else None
 
 
-def _lines(text: bytes, anchor: bytes) -> Iterator[tuple[int, int]]:
-    """Where lines with the anchor begin and end, from the front. Of long lines the part around it."""
+# ------------------------------------------------------------------------------------------------ lines
+
+
+def _lines(text: bytes, dialect: Dialect) -> Iterator[tuple[int, int]]:
+    """Where lines that may tell a step begin and end, from the front. Of long lines the part around the anchor."""
+    if not dialect.anchor:
+        yield from _matching(text, 0, dialect)
+        return
     position = 0
     while position < len(text):
-        at = text.find(anchor, position)
+        at = text.find(dialect.anchor, position)
         if at < 0:
             return
         end = text.find(b"\n", at)
@@ -235,11 +300,18 @@ def _lines(text: bytes, anchor: bytes) -> Iterator[tuple[int, int]]:
         position = end + 1
 
 
-def _lines_backwards(text: bytes, anchor: bytes) -> Iterator[tuple[int, int]]:
+def _lines_backwards(text: bytes, dialect: Dialect) -> Iterator[tuple[int, int]]:
     """The same from the end."""
     position = len(text)
+    if not dialect.anchor:
+        size = FIRST_CHUNK
+        while position > 0:
+            start = text.rfind(b"\n", 0, max(0, position - size)) + 1
+            yield from reversed(list(_matching(text[start:position], start, dialect)))
+            position, size = start, 4 * size
+        return
     while position > 0:
-        at = text.rfind(anchor, 0, position)
+        at = text.rfind(dialect.anchor, 0, position)
         if at < 0:
             return
         end = text.find(b"\n", at)
@@ -249,5 +321,13 @@ def _lines_backwards(text: bytes, anchor: bytes) -> Iterator[tuple[int, int]]:
         position = start - 1
 
 
-def _text(error: Exception) -> str:
-    return " ".join(part.decode("utf-8", "replace") if isinstance(part, bytes) else str(part) for part in error.args)
+def _matching(text: bytes, offset: int, dialect: Dialect) -> Iterator[tuple[int, int]]:
+    """The lines in which an expression without an anchor matches, each once."""
+    behind = -1
+    for match in expression(f"(?m:{dialect.text})").finditer(text):
+        if match.end() <= behind:
+            continue
+        at = max(match.start(), match.end() - 1)
+        behind = text.find(b"\n", at)
+        behind = len(text) if behind < 0 else behind
+        yield offset + text.rfind(b"\n", 0, at) + 1, offset + behind

@@ -171,6 +171,15 @@ class Action(StrEnum):
 # ------------------------------------------------------------------------------------------------ Slurm, as seen
 
 
+_UNPLACEABLE = ("badconstraints", "reqnodenotavail", "partitionconfig", "partitionnodelimit")
+
+
+def is_unplaceable(reason: str) -> bool:
+    """Whether Slurm's pending reason means that nodes are missing which no end of another job would bring."""
+    plain = reason.lower().replace(" ", "").replace("_", "").strip("()")
+    return plain.startswith(_UNPLACEABLE) and "reserved" not in plain
+
+
 class JobView(Record):
     """One look at one job in the scheduler. Source: `scontrol show job` and `squeue`, by the gate."""
 
@@ -221,7 +230,13 @@ class JobView(Record):
     @property
     def held(self) -> bool:
         """Priority 0 while pending: Slurm or a person holds it."""
-        return self.state is JobState.PENDING and self.priority == 0
+        return self.state is JobState.PENDING and self.priority == 0 and not self.unplaceable
+
+    @property
+    def unplaceable(self) -> bool:
+        """It waits for nodes that do not exist as things stand. Of a job that no set of nodes fits, Slurm also sets
+        the priority to 0, and does not try again until the job is changed."""
+        return self.state is JobState.PENDING and is_unplaceable(self.reason)
 
 
 class AttemptRow(Record):
@@ -301,6 +316,9 @@ class Finding(Record):
     gpu: str | None = None
     peer: str | None = Field(default=None, description="the other end it names (address or host), never proof")
     how: str = Field(default="", description="how the nodes were derived")
+    confidence: Confidence | None = Field(
+        default=None, description="how sure it is of the nodes; None: as usual for its class"
+    )
     trusted: bool = Field(
         default=False, description="from a witness that users cannot write: scheduler, kernel, metrics"
     )
@@ -308,6 +326,9 @@ class Finding(Record):
     evidence: str = Field(default="", max_length=EVIDENCE_BYTES)
     source: str = ""
     line: int | None = None
+    place: int | None = Field(
+        default=None, description="place among the lines of its attempt, in all of its files, earliest first"
+    )
 
 
 class Suspect(Record):
@@ -386,6 +407,7 @@ class Advice(Record):
     on_silence: Action = Field(default=Action.LEAVE_ALONE, description="what happens when nobody answered in time")
     look_again_at: Time | None = None
     notify: bool = False
+    routine: bool = Field(default=False, description="nothing to tell: the job runs, or waits for an ordinary reason")
     budgets: tuple[Budget, ...] = ()
     policy: str = ""
     policy_hash: str = ""

@@ -1,7 +1,7 @@
 """The table of policy rules, in order: the first that answers wins. One rule is one row here and one row in the docs.
 
-What a rule looks at stands in `rules_aside.py`, `rules_alive.py`, `rules_ended.py` and `force.py`; a rule reads its
-case and nothing else, so the same case always gives the same advice.
+What a rule looks at stands in `rules_aside.py`, `rules_alive.py`, `rules_stuck.py`, `rules_ended.py` and `force.py`; a
+rule reads its case and nothing else, so the same case always gives the same advice.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from recovery import rules_alive as alive
 from recovery import rules_aside as aside
 from recovery import rules_ended as ended
+from recovery import rules_stuck as stuck
 from recovery.case import Case
 from recovery.force import force
 from recovery.records import Advice
@@ -110,6 +111,30 @@ RULES: tuple[Rule, ...] = (
         "alive, submitted with `--no-requeue`, and `arm_requeue` is on",
         "arm: Requeue=1, or it could never come back",
         alive.arm,
+    ),
+    Rule(
+        "hang",
+        "RUNNING without a completed step for too long, and a second witness agrees or it lasted `hang_one_witness_s`",
+        "as if it had ended for the same cause: restart or stop, within the budgets; with `hang: notify` only told",
+        stuck.hang,
+    ),
+    Rule(
+        "hang_suspected",
+        "RUNNING without a completed step for too long, and nothing else says so yet",
+        "leave alone, notify",
+        stuck.hang_suspected,
+    ),
+    Rule(
+        "straggler",
+        "RUNNING, and its throughput dropped by `straggler_drop` for `straggler_for_s`",
+        "leave alone, notify; with `straggler: restart`, a slow host and a fresh checkpoint: restart without the host",
+        stuck.straggler,
+    ),
+    Rule(
+        "node_event",
+        "RUNNING, and one of its nodes is down, silent or was rebooted",
+        "leave alone, notify: when steps stop as well it is a hang with a suspect",
+        stuck.node_event,
     ),
     Rule(
         "in_job_retry",

@@ -36,6 +36,9 @@ def held(case: Case) -> Advice | None:
 def arm(case: Case) -> Advice | None:
     if not case.state.is_alive or case.view.requeue or not case.policy.arm_requeue:
         return None
+    if case.situation.frozen:
+        later = case.situation.now + timedelta(minutes=1)
+        return case.advise(Action.WAIT, "arm", f"not armed yet: {case.situation.frozen}", look_again_at=later)
     return case.advise(Action.ARM, "arm", "submitted with --no-requeue: once failed, Slurm would refuse to requeue it")
 
 
@@ -71,10 +74,11 @@ def _open_fault(case: Case) -> Finding | None:
 def running(case: Case) -> Advice | None:
     if case.state not in {JobState.RUNNING, JobState.CONFIGURING, JobState.RESIZING}:
         return None
-    return case.leave_alone("running", "the job is running")
+    return case.leave_alone("running", "the job is running", routine=True)
 
 
 def waiting(case: Case) -> Advice | None:
     if case.state is not JobState.PENDING or case.node_fail_requeued:
         return None
-    return case.leave_alone("waiting", f"the job waits in the queue ({case.view.reason or 'no reason given'})")
+    reason = case.view.reason or "no reason given"
+    return case.leave_alone("waiting", f"the job waits in the queue ({reason})", routine=True)

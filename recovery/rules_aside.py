@@ -27,7 +27,7 @@ def stopped(case: Case) -> Advice | None:
     if not case.situation.stopped:
         return None
     return case.leave_alone(
-        "stopped", "relight stopped this job for good; `relight force` with action restart undoes it"
+        "stopped", "relight stopped this job for good; `relight force` with action restart undoes it", routine=True
     )
 
 
@@ -147,8 +147,8 @@ def frozen(case: Case) -> Advice | None:
     if not case.actionable or not case.situation.frozen:
         return None
     now, why = case.situation.now, case.situation.frozen
-    if case.launch_failed:
-        # Slurm itself holds it, and would for ever: there is no ordinary scheduling to fall back to.
+    if case.launch_failed or case.stuck:
+        # It stays as it is, and would for ever: there is no ordinary scheduling to fall back to.
         later = now + timedelta(minutes=5)
         return case.advise(Action.WAIT, "frozen", f"the cluster must not be touched now: {why}", look_again_at=later)
     until = _frozen_until(case)

@@ -156,7 +156,8 @@ def unknown(case: Case) -> Advice | None:
 
 def _restart(case: Case, rule: str, reason: str, exclude: tuple[str, ...]) -> Advice:
     where = f"; the next attempt keeps off {', '.join(exclude)}" if exclude else ""
-    return case.advise(Action.RESTART, rule, f"{reason}{where}", exclude=exclude)
+    spared = case.spared(exclude)
+    return case.advise(Action.RESTART, rule, f"{reason}{where}{'; ' if spared else ''}{spared}", exclude=exclude)
 
 
 def _asked_elsewhere(case: Case) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from recovery.directive import Directive
+from recovery.hang import Hang
 from recovery.records import (
     Attempt,
     AttemptRow,
@@ -23,6 +24,7 @@ from recovery.records import (
     Time,
     Verdict,
 )
+from recovery.straggler import Straggler
 
 
 class Demand(Record):
@@ -50,6 +52,8 @@ class Situation(Record):
     findings: tuple[Finding, ...] = ()
     verdict: Verdict = NOTHING_KNOWN
     progress: Progress = Progress()
+    hang: Hang | None = Field(default=None, description="the running attempt makes no progress")
+    straggler: Straggler | None = Field(default=None, description="the running attempt lags behind its usual pace")
     opted_in: bool = True
     directive: Directive = Directive()
     directive_error: str = ""

@@ -47,6 +47,7 @@ class Stage:
         first_job_id: int = 12345,
         mode: str = "act",
         policy: Mapping[str, Any] | None = None,
+        policies: Mapping[str, Mapping[str, Any]] | None = None,
         accounting: bool = True,
         ui: bool = False,
         database: str = "",
@@ -54,7 +55,8 @@ class Stage:
         path: str = "",
         **slurm: Any,
     ) -> None:
-        """`policy`: numbers of the default policy; `gate`, `path`: settings of the cluster; the rest is Slurm's."""
+        """`policy`: numbers of the default policy; `policies`: other policies by name; `gate`, `path`: settings of the
+        cluster; the rest is Slurm's."""
         self.slurm = SlurmCluster(
             nodes=nodes, accounting=accounting, name=cluster_name, first_job_id=first_job_id, **slurm
         )
@@ -64,7 +66,8 @@ class Stage:
             ui=ui, port=7233 if stock else None, ui_port=8233 if stock else None, namespace="default"
         )
         self.cluster_name, self.mode = cluster_name, mode
-        self._policy = {"max_excluded_share": 0.5, **(policy or {})}
+        usual = {"max_excluded_share": 0.5, **(policy or {})}
+        self._policies = {"default": usual} | {name: usual | dict(more) for name, more in (policies or {}).items()}
         self._database, self._gate, self._path = database, dict(gate or {}), path
         self._worker: subprocess.Popen[bytes] | None = None
         self._kept = False
@@ -127,7 +130,7 @@ class Stage:
             yaml.safe_dump(
                 {
                     "clusters": {self.cluster_name: {"mode": self.mode}},
-                    "policies": {"default": self._policy},
+                    "policies": self._policies,
                 }
             )
         )
@@ -168,6 +171,28 @@ class Stage:
             for event in self.store.events(self.cluster_name, str(job))
             if (not kind or event.kind == kind) and all(event.body.get(key) == value for key, value in body.items())
         ]
+
+    def relight(self, *words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        """Runs the `relight` command as an operator would."""
+        return subprocess.run(
+            [str(RELIGHT), *words],
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def state(self, job: int | str) -> dict[str, Any]:
+        """What the job's workflow answers to the query `state`, asked with the stock command."""
+        told = self.temporal.run(
+            *("workflow", "query", "--workflow-id", f"{self.cluster_name}-{job}", "--type", "state", "-o", "json")
+        )
+        if told.returncode != 0:
+            raise RuntimeError(f"query state of {job}: {told.stderr}")
+        answer: dict[str, Any] = json.loads(told.stdout)["queryResult"][0]
+        return answer
 
     def until(self, ready: Callable[[], object], what: str, timeout_s: float = 90) -> None:
         """Waits; where it was in vain, the worker's last words are added."""
@@ -249,6 +274,7 @@ class Stage:
         faults: Path,
         step_time: float = 0.25,
         append: bool = True,
+        trainer_args: str = "",
     ) -> int:
         """Submits a training job that resumes from its checkpoints; gives its id."""
         home = self.slurm.home(user)
@@ -258,7 +284,7 @@ class Stage:
         script = (
             "#!/bin/bash\n"
             f"exec srun --kill-on-bad-exit=1 python3 {trainer} --steps {steps} --step-time {step_time} --save-every 5 "
-            f"--checkpoints {home}/{name} --faults {faults}\n"
+            f"--checkpoints {home}/{name} --faults {faults} {trainer_args}\n"
         )
         return self.slurm.submit(
             user,

@@ -24,8 +24,12 @@ app = typer.Typer(
 )
 policy_app = typer.Typer(help="Check policy files.", no_args_is_help=True)
 config_app = typer.Typer(help="Check the configuration.", no_args_is_help=True)
+patterns_app = typer.Typer(help="Check, list and try fault patterns.", no_args_is_help=True)
 app.add_typer(policy_app, name="policy")
 app.add_typer(config_app, name="config")
+app.add_typer(patterns_app, name="patterns")
+doctor_app = typer.Typer(help="Look at what relight depends on.", no_args_is_help=True)
+app.add_typer(doctor_app, name="doctor")
 
 Config = Annotated[
     Path | None,
@@ -156,15 +160,56 @@ def approve(
 
 @app.command()
 def diagnose(
-    files: Annotated[list[Path] | None, typer.Argument(help="Log files, also .gz; - reads standard input.")] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Log files of one attempt, also .gz and .zst; - reads standard input.", show_default=False),
+    ] = None,
     nodes: Annotated[str, typer.Option("--nodes", help="The job's nodes: n[01-16].")] = "",
+    start: Annotated[str, typer.Option("--start", help="When the job started: 2026-11-12T03:14:15.")] = "",
+    progress: Annotated[str, typer.Option("--progress", help="How its steps are written: step=(?P<step>\\d+).")] = "",
     catalogue: Annotated[list[Path] | None, typer.Option("--catalogue", help="More fault catalogues.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what broke, from a log alone. Needs no server and no configuration."""
-    from workers.cli_diagnose import diagnose_files
+    from workers.cli_diagnose import diagnose_logs
 
-    diagnose_files(files or [], nodes=nodes, catalogues=catalogue or [], as_json=as_json)
+    diagnose_logs(files or [], nodes=nodes, start=start, progress=progress, catalogues=catalogue or [], as_json=as_json)
+
+
+@patterns_app.command("check")
+def patterns_check(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Catalogue files; none checks the built-in one.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check catalogue files: every entry must work, and be found in its own examples only."""
+    from workers.cli_patterns import check_patterns
+
+    check_patterns(files or [], as_json=as_json)
+
+
+@patterns_app.command("list")
+def patterns_list(
+    catalogue: Annotated[list[Path] | None, typer.Option("--catalogue", help="More fault catalogues.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the entries of the catalogue."""
+    from workers.cli_patterns import list_patterns
+
+    list_patterns(catalogue or [], as_json=as_json)
+
+
+@patterns_app.command("test")
+def patterns_test(
+    text: Annotated[str, typer.Argument(help="One or more lines; - reads standard input.")],
+    catalogue: Annotated[list[Path] | None, typer.Option("--catalogue", help="More fault catalogues.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which entries a text shows, and what is captured."""
+    from workers.cli_patterns import test_text
+
+    test_text(text, catalogue or [], as_json=as_json)
 
 
 @policy_app.command("check")
@@ -197,6 +242,19 @@ def config_check(config: Config = None, as_json: AsJson = False) -> None:
     from workers.cli_check import check_config
 
     check_config(config, as_json=as_json)
+
+
+@doctor_app.command("telemetry")
+def doctor_telemetry(
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Only this cluster.")] = None,
+    nodes: Annotated[str, typer.Option("--nodes", help="Nodes whose metrics are expected: n[01-16].")] = "",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which metrics exist, which are missing and what that blinds, and how hosts are named."""
+    from workers import cli_doctor
+
+    cli_doctor.doctor_telemetry(config, cluster=cluster, nodes=nodes, as_json=as_json)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

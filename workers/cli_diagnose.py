@@ -2,78 +2,105 @@
 
 from __future__ import annotations
 
-import gzip
 import sys
-import zlib
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from io import BufferedReader
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import cast
+from typing import Any
 
-from recovery.diagnose import Diagnosis, diagnose
+from recovery.diagnose import Diagnosis, diagnose_files
 from recovery.faults.catalogue import Catalogue, CatalogueError
+from recovery.faults.moments import moment
+from recovery.progress import Dialect, DialectError, own_dialect
+from recovery.records import Finding, Role
 from workers.naming import nodes_of
 from workers.screen import UNUSABLE, Trouble, print_json, say
+from workers.unpacking import STDIN, pieces, written
 
-CHUNK = 1 << 20
-GZIP = b"\x1f\x8b"
+SHOWN = 20
 
 
-def diagnose_files(files: Sequence[Path], *, nodes: str, catalogues: Sequence[Path], as_json: bool) -> None:
-    """Several files are read one after another as one log of one attempt (stdout and stderr, one file per node)."""
+def diagnose_logs(
+    files: Sequence[Path], *, nodes: str, start: str, progress: str, catalogues: Sequence[Path], as_json: bool
+) -> None:
+    """Several files are the log of one attempt: stdout and stderr, one a node, or rotated ones."""
     allocation = nodes_of(nodes) or None
+    now = datetime.now(UTC)
+    zone = now.astimezone().tzinfo or UTC
+    started = _time(start, zone) if start else None
+    dialect = _dialect(progress) if progress else None
     if not files:
         if sys.stdin.isatty():
             raise Trouble("no log file given, expected at least one, or - for standard input", UNUSABLE)
-        files = [Path("-")]
+        files = [STDIN]
+    if len(set(files)) < len(files):
+        raise Trouble(f"{_twice(files)} is given twice, expected each file once", UNUSABLE)
     try:
         catalogue = Catalogue.built_in(*catalogues)
     except CatalogueError as error:
         raise Trouble(str(error), UNUSABLE) from None
-    source = ", ".join("standard input" if str(file) == "-" else str(file) for file in files)
-    result = diagnose(_chunks(files), catalogue, allocation=allocation, now=datetime.now(UTC), source=source)
+    times = [at for file in files if (at := written(file)) is not None]
+    result = diagnose_files(
+        [(_name(file), pieces(file)) for file in files],
+        catalogue,
+        allocation=allocation,
+        now=now,
+        own=dialect,
+        complete=True,
+        written=max(times, default=None),
+        started=started,
+        zone=zone,
+    )
     if as_json:
-        print_json(result)
+        print_json(as_keys(result))
         return
-    for line in _lines(result, source):
+    for line in _lines(result, ", ".join(_name(file) for file in files)):
         say(line)
 
 
-def _chunks(files: Sequence[Path]) -> Iterator[bytes]:
-    for file in files:
-        last = b"\n"
-        for chunk in _file_chunks(file):
-            last = chunk
-            yield chunk
-        if not last.endswith(b"\n"):
-            yield b"\n"  # the next file begins a new line
+def as_keys(result: Diagnosis) -> dict[str, Any]:
+    """The diagnosis as JSON: what scripts ask for first stands first."""
+    values = result.model_dump(mode="json")
+    first = {
+        "fault": values.pop("fault"),
+        "class": values.pop("fault_class"),
+        "retry": values.pop("retry"),
+        "suspects": values.pop("suspects"),
+        "first_cause": values.pop("first_cause"),
+        "findings": values.pop("findings"),
+        "last_step": values.pop("last_step"),
+        "last_checkpoint": values.pop("last_checkpoint"),
+    }
+    return {**first, **values}
 
 
-def _file_chunks(file: Path) -> Iterator[bytes]:
+def _name(file: Path) -> str:
+    return "standard input" if file == STDIN else str(file)
+
+
+def _twice(files: Sequence[Path]) -> str:
+    return _name(next(file for number, file in enumerate(files) if file in files[:number]))
+
+
+def _time(text: str, zone: tzinfo) -> datetime:
+    """A moment as people and Slurm write it; without a zone in the clock of this machine."""
     try:
-        if str(file) == "-":
-            yield from _read(cast(BufferedReader, sys.stdin.buffer))
-            return
-        if not file.is_file() and file.exists() and not file.is_fifo():
-            raise Trouble(f"{file} is not a file, expected a log", UNUSABLE)
-        with file.open("rb") as stream:
-            yield from _read(stream)
-    except OSError as error:
-        raise Trouble(f"{file} cannot be read: {error.strerror or error}", UNUSABLE) from None
-    except (EOFError, zlib.error) as error:
-        raise Trouble(f"{file} is damaged: {error}", UNUSABLE) from None
+        at: datetime | None = datetime.fromisoformat(text.strip())
+    except ValueError:
+        at = moment(text.strip().encode("utf-8", "replace"))
+    if at is None or at.year < 1970:
+        raise Trouble(f"{text!r} is not a time, expected one such as 2026-11-12T03:14:15 or 1795983600", UNUSABLE)
+    return (at if at.tzinfo is not None else at.replace(tzinfo=zone)).astimezone(UTC)
 
 
-def _read(stream: BufferedReader) -> Iterator[bytes]:
-    """The stream in pieces, unpacked when it begins like gzip, whatever its name."""
-    if stream.peek(2)[:2] == GZIP:
-        with gzip.GzipFile(fileobj=stream) as unpacked:
-            while chunk := unpacked.read(CHUNK):
-                yield chunk
-        return
-    while chunk := stream.read(CHUNK):
-        yield chunk
+def _dialect(text: str) -> Dialect:
+    try:
+        return own_dialect(text)
+    except DialectError as error:
+        raise Trouble(str(error), UNUSABLE) from None
+
+
+# ------------------------------------------------------------------------------------------------ for people
 
 
 def _lines(found: Diagnosis, source: str) -> Iterator[str]:
@@ -99,15 +126,30 @@ def _lines(found: Diagnosis, source: str) -> Iterator[str]:
         yield f"suspect: {suspect.host}{where}: {suspect.how} ({suspect.confidence.value} confidence)"
     if found.exclude:
         yield f"the next attempt should keep off: {', '.join(found.exclude)}"
+    several = len({one.source for one in found.findings}) > 1
     if found.first_cause is not None:
         cause = found.first_cause
-        line = f"line {cause.line}: " if cause.line is not None else ""
-        yield f"first cause: {line}{(cause.evidence.strip() or cause.summary).splitlines()[0]}"
-    others = [one for one in found.findings if found.first_cause is None or one.id != found.first_cause.id]
+        text = (cause.evidence.strip() or cause.summary).splitlines()[0]
+        yield f"first cause: {_place(cause.line, cause.source, several)}: {text}"
+    others: dict[str, Finding] = {}  # one of each kind: a thousand victims say the same
+    for one in found.findings:
+        if one.role is not Role.BENIGN and (found.first_cause is None or one.id != found.first_cause.id):
+            others.setdefault(one.signature, one)
     if others:
         yield ""
         yield "also seen:"
-    for one in others[:20]:
-        yield f"  {one.role.value:<8} {f'line {one.line}' if one.line is not None else '-':<12} {one.summary}"
-    if len(others) > 20:
-        yield f"  and {len(others) - 20} more (--json has them all)"
+    for one in others.values():
+        yield f"  {one.role.value:<8} {_place(one.line, one.source, several):<12} {one.summary}"
+    if found.ignored:
+        yield ""
+        yield "ignored:"
+    for left in found.ignored[:SHOWN]:
+        more = f", {left.lines} such lines" if left.lines > 1 else ""
+        yield f"  {_place(left.line, left.source, several)}: {left.why}{more}: {left.text[:160]}"
+    if len(found.ignored) > SHOWN:
+        yield f"  and {len(found.ignored) - SHOWN} more (--json has them all)"
+
+
+def _place(line: int | None, source: str, several: bool) -> str:
+    place = f"line {line}" if line is not None else "-"
+    return f"{source} {place}" if several and source else place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
@@ -20,6 +21,7 @@ def run_worker(config: Path | None) -> None:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("temporalio.activity").addFilter(without_stack_of_the_cancelled)
     from workers.connect import TemporalAway
     from workers.worker import run
 
@@ -28,6 +30,13 @@ def run_worker(config: Path | None) -> None:
     except TemporalAway as error:
         raise Trouble(str(error)) from None
     raise SystemExit(code)
+
+
+def without_stack_of_the_cancelled(record: logging.LogRecord) -> bool:
+    """An activity that Temporal took away (it was out of reach for too long) is told in one line: nothing is broken."""
+    if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
+        record.exc_info = None
+    return True
 
 
 def checkout() -> Path | None:

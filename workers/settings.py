@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints,
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from recovery.yaml_lines import Lines, Problem, dotted, read_lines
+from workers.settings_logs import LogsSettings
+from workers.settings_prometheus import PrometheusSettings
 
 CONFIG_VARIABLE = "RELIGHT_CONFIG"
 PREFIX = "RELIGHT_"
@@ -119,6 +121,15 @@ class ClusterSettings(_Section):
     gate: GateSettings = GateSettings()
 
 
+class TelemetrySettings(_Section):
+    """What relight looks at besides Slurm and the jobs' own log files."""
+
+    prometheus: PrometheusSettings | None = None
+    """Metrics of GPUs, fabric and hosts; left out: jobs are watched by Slurm and their logs alone."""
+    logs: LogsSettings | None = None
+    """A log store; left out: the jobs' own output files are read."""
+
+
 class Settings(BaseSettings):
     """Everything a relight process is told."""
 
@@ -135,6 +146,7 @@ class Settings(BaseSettings):
     catalogue: tuple[Path, ...] = ()
     """More fault catalogues, beside the built-in one."""
     sweep: SweepSettings = SweepSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     clusters: dict[ClusterName, ClusterSettings] = Field(default_factory=dict)
     """By the name that workflow ids begin with."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -268,6 +280,9 @@ def _known(parent: tuple[Any, ...]) -> str:
         ("temporal", "tls"): TlsSettings,
         ("database",): DatabaseSettings,
         ("sweep",): SweepSettings,
+        ("telemetry",): TelemetrySettings,
+        ("telemetry", "prometheus"): PrometheusSettings,
+        ("telemetry", "logs"): LogsSettings,
     }
     below: dict[int, type[BaseModel]] = {2: ClusterSettings, 3: GateSettings}
     shape = below.get(len(parent)) if parent[:1] == ("clusters",) else shapes.get(parent)

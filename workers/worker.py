@@ -23,7 +23,7 @@ from temporalio.worker import Worker
 
 import workflows as own_workflows
 from activities import contracts as c
-from activities.audit.store import AuditStore, AuditUnavailable
+from activities.audit.store import AuditStore, AuditUnavailable, SchemaTooNew, UnfitDatabase
 from activities.deciding import DecidingActivities
 from activities.looking import LookingActivities
 from activities.recording import RecordingActivities
@@ -32,11 +32,13 @@ from activities.slurm.client import SlurmClient
 from activities.slurm.transport import LocalGate
 from activities.stepping import SteppingActivities
 from activities.sweeping import SweepingActivities
-from recovery.faults.catalogue import Catalogue
+from recovery.faults.catalogue import Catalogue, CatalogueError
+from recovery.policy_file import PolicyFileError
 from workers.connect import TemporalAway, connect
 from workers.namespace import check_namespace
 from workers.sandbox import runner
-from workers.settings import Settings
+from workers.settings import ConfigError, Settings
+from workers.telemetry import metrics_watch
 from workflows.cluster_watch import ClusterWatch, watch_id
 from workflows.job_recovery import JobRecovery
 
@@ -100,23 +102,33 @@ async def _serve(settings: Settings) -> None:
         await stopping.wait()
         log.info("stopping: running activities get %s s", GRACE_S)
         ensuring.cancel()
+    for watch in site.metrics.values():
+        watch.close()
     site.store.close()
 
 
 def _site(settings: Settings) -> Site:
-    store = AuditStore(settings.database_url)
     try:
+        policies, catalogue = PolicySource(settings.policy_file), Catalogue.built_in(*settings.catalogue)
+        settings.evidence_dir.mkdir(parents=True, exist_ok=True)
+        store = AuditStore(settings.database_url)
         store.migrate()
-    except AuditUnavailable as problem:
+    except (AuditUnavailable, SchemaTooNew, UnfitDatabase) as problem:
         raise CannotServe(f"the audit database cannot be used: {problem}") from None
-    settings.evidence_dir.mkdir(parents=True, exist_ok=True)
+    except (PolicyFileError, CatalogueError, ConfigError) as problem:
+        raise CannotServe(str(problem)) from None
+    except ValueError as problem:
+        raise CannotServe(f"database.url: {problem}") from None
+    except OSError as problem:
+        raise CannotServe(f"{problem.filename}: {problem.strerror}; check policy_file and evidence_dir") from None
     return Site(
         store=store,
         clients={name: SlurmClient(name, _gate(settings, name)) for name in settings.clusters},
-        policies=PolicySource(settings.policy_file),
-        catalogue=Catalogue.built_in(*settings.catalogue),
+        policies=policies,
+        catalogue=catalogue,
         evidence_dir=settings.evidence_dir,
         sweep_interval_s=settings.sweep.interval_s,
+        metrics={name: metrics_watch(settings, name, catalogue) for name in settings.clusters},
     )
 
 

@@ -19,6 +19,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.state import Intent, Phase
 
 
+STRANDED_WATCH_S = 60
+
+
 class Acting(Ledger):
     """Steps of JobRecovery."""
 
@@ -32,7 +35,7 @@ class Acting(Ledger):
         park: bool = False,
     ) -> None:
         state, advice, info = self.state, decision.advice, workflow.info()
-        if state.tries >= timings.MAX_TRIES_PER_ATTEMPT:
+        if state.tries - state.tries_forgiven >= timings.MAX_TRIES_PER_ATTEMPT:
             state.phase = Phase.LEFT_ALONE
             self._note(
                 c.EventKind.WATCHDOG,
@@ -102,6 +105,8 @@ class Acting(Ledger):
             reason=advice.reason[:500],
             force=advice.rule == "force",
             state=view.state,
+            stuck=advice.rule in ("hang", "straggler"),
+            min_nodes=view.min_nodes,
             workflow_id=info.workflow_id,
             run_id=info.run_id,
         )
@@ -209,7 +214,9 @@ class Acting(Ledger):
         state.exclusions = tuple(node for node in intent.exclude if node not in result.dropped)
         now = workflow.now()
         state.excluded_at = {node: state.excluded_at.get(node, now) for node in state.exclusions}
-        await self._settle(intent, result.excluded, result.acted_at or now)
+        # Not only what stands there: slurmctld may have died between the requeue and its update.
+        excluded = tuple(sorted({*result.excluded, *state.exclusions}))
+        await self._settle(intent, excluded, result.acted_at or now)
 
     async def _finish_intent(self, view: JobView) -> bool:
         """A change was asked for and its verification is still open: finish that first."""
@@ -268,12 +275,38 @@ class Acting(Ledger):
             state.waiting_first_step = restarts
             state.approval = state.approval if state.approval is not None and state.approval.parked else None
         if outcome.kind is OutcomeKind.DIED_AT_START:
-            state.own_faults += 1
-            await self._record_heard(
-                attempts=(Attempt(number=restarts, own_fault=True, state=JobState.FAILED, nodes=outcome.nodes),)
-            )
+            await self._own_fault(Attempt(number=restarts, own_fault=True, state=JobState.FAILED, nodes=outcome.nodes))
         self._finish(outcome, intent)
         state.look_again_at = workflow.now() + timedelta(milliseconds=200)
+
+    async def _own_fault(self, attempt: Attempt) -> None:
+        """Counts an attempt that died of our own doing against us, once; it costs the job nothing."""
+        if self.state.own_fault_of != attempt.number:
+            self.state.own_fault_of = attempt.number
+            self.state.own_faults += 1
+        await self._record_heard(attempts=(attempt,))
+
+    async def _finish_stranded(self, view: JobView) -> bool:
+        """Slurm cannot place the waiting job, and exclusions of ours stand: watched again, which may give them up.
+
+        A node may have been drained long after the restart was verified.
+        """
+        state, now = self.state, workflow.now()
+        if not view.unplaceable or state.paused or not set(view.excluded) & set(state.exclusions):
+            return False
+        state.sequence += 1
+        intent = Intent(
+            action=Action.GUARD,
+            step_key=f"{state.cluster}-{state.job_id}:{state.life_id}:{view.restarts}:stranded:{state.sequence}",
+            restart_count=view.restarts,
+            exclude=state.exclusions,
+            at=now,
+            settle_s=STRANDED_WATCH_S,
+        )
+        expected = state.expected_restart
+        await self._settle(intent, view.excluded, now)
+        state.expected_restart = expected  # somebody else's requeue stays somebody else's
+        return True
 
     def _finish(self, outcome: Outcome, intent: Intent) -> None:
         self.state.outcome = outcome

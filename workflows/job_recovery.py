@@ -24,6 +24,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.state import Approval, LastSeen, Phase
 
 
+FAILURES = frozenset({JobState.FAILED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.OUT_OF_MEMORY})
+
+
 @workflow.defn(name="JobRecovery")
 class JobRecovery(Acting, Conversation):
     """Recovery of one job; the workflow id is `<cluster>-<job id>`, so a job never has two minds."""
@@ -43,7 +46,8 @@ class JobRecovery(Acting, Conversation):
         while not self.state.closed:
             self._woken = False
             try:
-                await self._record_heard()
+                if self._events:
+                    await self._record_heard()
                 await self._turn()
                 await self._record_heard()
             except ActivityError as error:
@@ -76,8 +80,13 @@ class JobRecovery(Acting, Conversation):
             return
         if state.approval is not None and state.approval.parked and await self._answer_parked(view):
             return
+        if await self._finish_stranded(view):
+            return
         if self._started_where_it_must_not(view):
             await self._restart_our_own_fault(view, examination)
+            return
+        if self._died_where_it_must_not(view):
+            await self._count_our_own_fault(view)
             return
         decision = await self._decide(examination)
         await self._follow(view, examination, decision)
@@ -112,7 +121,8 @@ class JobRecovery(Acting, Conversation):
                 non_retryable=True,
             )
         queue = c.workflow_queue(start.cluster)
-        if info.task_queue != queue:
+        # A replayer has a task queue of its own; a run that this refused has no later task to replay.
+        if info.task_queue != queue and not workflow.unsafe.is_replaying():
             raise ApplicationError(
                 f"cluster {start.cluster!r} is not served on task queue {info.task_queue!r}: "
                 f"check the cluster's name, or start it again with --task-queue {queue}",
@@ -217,7 +227,7 @@ class JobRecovery(Acting, Conversation):
         if before is None or (before.state, before.restarts) != (view.state, view.restarts):
             state.tell(now, "state", f"{view.state.value}, restart count {view.restarts}")
         if view.restarts != state.tries_of:
-            state.tries, state.tries_of = 0, view.restarts
+            state.tries, state.tries_of, state.tries_forgiven = 0, view.restarts, 0
             state.own_stop = False
         state.attempts = max(state.attempts, view.restarts + 1)
         state.progress = examination.progress
@@ -255,6 +265,7 @@ class JobRecovery(Acting, Conversation):
             examination=examination,
             overrides=state.overrides,
             paused=state.paused,
+            paused_by=state.paused_by,
             stopped=state.stopped,
             own_faults=state.own_faults,
             expected_restart=state.expected_restart == examination.view.restarts,
@@ -280,6 +291,8 @@ class JobRecovery(Acting, Conversation):
     async def _follow(self, view: JobView, examination: c.Examination, decision: c.Decision) -> None:
         state, advice = self.state, decision.advice
         forced, state.force = state.force, None
+        if forced is not None:
+            state.tries_forgiven = state.tries
         about = (str(advice.restart_count), advice.action.value, advice.rule, *advice.exclude, str(forced is not None))
         key = "|".join(about)
         is_new = key != state.advice_key
@@ -288,10 +301,10 @@ class JobRecovery(Acting, Conversation):
             state.look_again_at = advice.look_again_at
         elif examination.accounting_lag or view.completing:
             state.look_again_at = workflow.now() + timedelta(seconds=2)
+        elif forced is not None and not advice.acts:
+            state.look_again_at = workflow.now() + timedelta(seconds=1)  # a refused demand must not end another wait
         if not advice.acts or decision.mode is Mode.MONITOR:
-            calm = view.state.is_alive or advice.rule == "stopped"
-            trivial = advice.action is Action.LEAVE_ALONE and calm and not advice.notify
-            if is_new and not trivial:
+            if is_new and not advice.routine:
                 state.advice_key = key
                 self._note_decision(decision)
             if advice.action is Action.STOP and decision.mode is not Mode.MONITOR:
@@ -396,21 +409,36 @@ class JobRecovery(Acting, Conversation):
         await self._act(view, None, decision, approval.by)
         return True
 
-    def _started_where_it_must_not(self, view: JobView) -> bool:
+    def _is_where_it_must_not(self, view: JobView) -> bool:
         state = self.state
-        return (
-            view.state is JobState.RUNNING
-            and state.expected_restart == view.restarts
-            and bool(set(view.nodes) & set(state.exclusions))
-            and not state.paused
+        return state.expected_restart == view.restarts and bool(set(view.nodes) & set(state.exclusions))
+
+    def _started_where_it_must_not(self, view: JobView) -> bool:
+        return view.state is JobState.RUNNING and self._is_where_it_must_not(view) and not self.state.paused
+
+    def _died_where_it_must_not(self, view: JobView) -> bool:
+        counted = self.state.own_fault_of == view.restarts
+        return view.state in FAILURES and self._is_where_it_must_not(view) and not counted
+
+    async def _count_our_own_fault(self, view: JobView) -> None:
+        """slurmctld lost the exclusions and the job died on a node it was to avoid, before it could be restarted."""
+        wrong = tuple(sorted(set(view.nodes) & set(self.state.exclusions)))
+        self._note(
+            c.EventKind.WATCHDOG,
+            f"the attempt died on {telling.names(wrong)}, which it was to avoid: it costs the job nothing",
+            key=f"died-on-excluded:{view.restarts}",
+            attempt=view.restarts,
         )
+        await self._own_fault(Attempt(number=view.restarts, own_fault=True, nodes=view.nodes))
+        self.state.look_again_at = workflow.now() + timedelta(milliseconds=200)
 
     async def _restart_our_own_fault(self, view: JobView, examination: c.Examination) -> None:
         """slurmctld lost the exclusions and the job started on a node it was to avoid: again, at no cost to the job."""
         state = self.state
         wrong = tuple(sorted(set(view.nodes) & set(state.exclusions)))
         decision = await self._decide(examination)
-        if decision.mode is not Mode.ACT or state.own_faults >= decision.own_fault_limit or state.verdict is None:
+        too_often = state.own_faults >= decision.own_fault_limit and state.own_fault_of != view.restarts
+        if decision.mode is not Mode.ACT or too_often or state.verdict is None:
             state.exclusions = tuple(node for node in state.exclusions if node not in wrong)
             state.phase = self._resting_phase(view, decision.advice)
             self._note(
@@ -420,7 +448,6 @@ class JobRecovery(Acting, Conversation):
                 attempt=view.restarts,
             )
             return
-        state.own_faults += 1
         advice = Advice(
             action=Action.RESTART,
             rule="own_fault",
@@ -431,7 +458,7 @@ class JobRecovery(Acting, Conversation):
             policy=decision.policy,
         )
         self._note(
-            c.EventKind.WATCHDOG, advice.reason, key=f"lost:{view.restarts}:{state.own_faults}", attempt=view.restarts
+            c.EventKind.WATCHDOG, advice.reason, key=f"lost:{view.restarts}:{state.tries}", attempt=view.restarts
         )
-        await self._record_heard(attempts=(Attempt(number=view.restarts, own_fault=True, nodes=view.nodes),))
+        await self._own_fault(Attempt(number=view.restarts, own_fault=True, nodes=view.nodes))
         await self._act(view, examination, decision.model_copy(update={"advice": advice}), "")

@@ -35,6 +35,7 @@ class Ledger:
         self._woken = False
         self._read_log = False
         self._shown: tuple[str, ...] = ()
+        self._recorded: tuple[object, ...] = ()
 
     async def _look(self, name: str, request: Any, answer: type[Any], summary: str) -> Any:
         """A patient activity on the cluster's queue: it changes nothing in Slurm and may be repeated at will."""
@@ -109,14 +110,21 @@ class Ledger:
 
     async def _record_heard(self, attempts: tuple[Attempt, ...] = ()) -> None:
         """Writes the queued rows and the shown state to the audit store."""
-        if self.state.life_id is None or (not self._events and not attempts):
+        shown = self._standing()
+        if self.state.life_id is None or (not self._events and not attempts and shown == self._recorded):
             return
+        self._recorded = shown
         events, self._events = tuple(self._events), []
         try:
             await self._write(events, attempts)
         except ActivityError:
-            self._events = [*events, *self._events]
+            self._events, self._recorded = [*events, *self._events], ()
             raise
+
+    def _standing(self) -> tuple[object, ...]:
+        """What lists show of the job beside its rows."""
+        state = self.state
+        return (state.phase, state.mode, state.paused, state.paused_by, state.stopped)
 
     async def _write(self, events: tuple[c.NewEvent, ...], attempts: tuple[Attempt, ...]) -> None:
         state, info = self.state, workflow.info()

@@ -117,7 +117,7 @@ def diagnose(error: DBAPIError | PoolTimeout) -> Trouble | None:
     if isinstance(error, PoolTimeout):
         return Trouble("all connections of this process are busy", _BUSY)
     original = error.orig
-    said = f": {words(original, 300).strip()}" if original is not None else ""
+    said = f": {' '.join(words(original, 300).split())}" if original is not None else ""
     known = _look_up(original)
     if known is not None:
         return Trouble(known.reason + said, known.advice, known.again)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pydantic import Field
 
 from recovery.records import JobState, JobView, Nodes, Record, Time
@@ -14,37 +16,41 @@ class DependencyLink(Record):
     kind: str = Field(description="afterok, afternotok, afterany, aftercorr, after")
 
 
-class SweepRow(Record):
-    """One job in the sweep. Told for noticing changes only: nothing is decided from it."""
+class SweepRow(NamedTuple):
+    """One job in the sweep. Told for noticing changes only: nothing is decided from it.
+
+    Times are epoch seconds: `start` is None while the job waits, `end` until its attempt is over. `seen` changes when
+    anything changes that a job's workflow wants to know. A plain tuple, since a sweep makes thousands of them.
+    """
 
     job_id: str
     raw_id: int
+    state: JobState
+    restarts: int
+    uid: int
+    seen: str
     array_job_id: int | None = None
     array_task_id: int | None = None
     het_job_id: int | None = None
-    state: JobState
     completing: bool = False
-    restarts: int
-    uid: int
     user: str = ""
     account: str = ""
     partition: str = ""
     qos: str = ""
     held: bool = False
     batch: bool = True
-    submit: int | None = Field(default=None, description="epoch seconds, as the other times")
-    start: int | None = Field(default=None, description="None while it waits")
-    end: int | None = Field(default=None, description="None until the attempt is over")
+    submit: int | None = None
+    start: int | None = None
+    end: int | None = None
     exit_code: int = 0
     exit_signal: int = 0
     node_count: int = 0
-    node_list: str = Field(default="", description="host list, not expanded")
+    node_list: str = ""  # a host list, not expanded
     reason: str = ""
     dependency: str = ""
     dependents: tuple[DependencyLink, ...] = ()
     name: str = ""
     comment: str = ""
-    seen: str = Field(description="changes when anything changes that a job's workflow wants to know")
 
 
 class Dependent(Record):

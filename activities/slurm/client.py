@@ -35,6 +35,10 @@ class SlurmClient:
         """Returns within milliseconds, or raises SlurmctldAway."""
         await self._ask("ping")
 
+    async def stop_sign(self) -> str:
+        """Why the gate changes nothing now (the STOP file in its folder); empty: it does."""
+        return str((await self._ask("ping")).get("stop") or "")
+
     async def sweep(self, everything: bool = False) -> list[SweepRow]:
         """Every job that has a comment (with `everything`: every job), in one read."""
         words = ("sweep", "--all") if everything else ("sweep",)

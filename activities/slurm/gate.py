@@ -518,6 +518,7 @@ def split_attempts(out: bytes, mark: bytes, job: str) -> List[Dict[str, str]]:
 DEPENDENCY = re.compile(
     r"(after|afterany|afternotok|afterok|aftercorr|afterburstbuffer):([0-9]+(?:_(?:[0-9]+|\*))?)((?:\+[0-9]+)?)(?:\(([a-z_]+)\))?\Z"
 )
+ENDS = ("afterany", "afternotok", "afterok", "aftercorr")  # those that wait for a job's end
 SINGLETON = re.compile(r"singleton(?:\([a-z_]+\))?\Z")
 
 
@@ -609,6 +610,19 @@ def is_over(found: Job) -> bool:
 # ------------------------------------------------------------------------------------------------ the gate's own state
 
 
+def stop_sign(folder: str) -> str:
+    """Why nothing may be changed now: the STOP file and what stands in it; empty when there is none."""
+    name = os.path.join(folder, "STOP")
+    if not os.path.lexists(name):
+        return ""
+    try:
+        with open(name, "rb") as file:
+            why = text(file.read(200)).strip()
+    except OSError:
+        why = ""
+    return "%s exists%s" % (name, why and " (%s)" % why)
+
+
 class OwnState:
     """Locks, the count of changes and the STOP file, in one folder. No folder, no change."""
 
@@ -621,16 +635,13 @@ class OwnState:
                 "the gate's folder %s is missing or not writable for uid %d: create it, or name another one in "
                 "RELIGHT_GATE_DIR; without it nothing is changed" % (self.folder, os.getuid()),
             )
+        if os.stat(self.folder).st_mode & 0o002:
+            raise Refusal("bad_config", "everybody may write into the gate's folder %s: chmod 700 it" % self.folder)
 
     def check_stop(self) -> None:
-        name = os.path.join(self.folder, "STOP")
-        if os.path.lexists(name):
-            try:
-                with open(name, "rb") as file:
-                    why = text(file.read(200)).strip()
-            except OSError:
-                why = ""
-            raise Refusal("stopped", "%s exists%s: remove it to allow changes again" % (name, why and " (%s)" % why))
+        why = stop_sign(self.folder)
+        if why:
+            raise Refusal("stopped", why + ": remove it to allow changes again")
 
     def lock(self, name: str, until: float) -> Any:
         file = open(os.path.join(self.folder, name), "a")  # noqa: SIM115 - held until the caller lets go
@@ -724,7 +735,6 @@ class Change:
         """
         self.check()
         self.state.spend(self.dry)
-        self.check()
         self.last_look = time.monotonic()
         now = pick(squeue(self.slurm, JUDGED_FIELDS, ["-r", "-j", self.job]), self.job)
         # An epilog may end meanwhile: then the state beneath shows.
@@ -732,6 +742,7 @@ class Change:
             kind = "changed" if now["RestartCnt"] == found["raw"]["RestartCnt"] else "stale"
             told = (self.job, found["state"], text(now["State"]))
             raise Refusal(kind, "job %s changed while it was checked (%s, now %s): look again" % told)
+        self.check()
 
     def run(self, argv: Sequence[str]) -> float:
         """Makes the change; when slurmctld had taken it."""
@@ -785,7 +796,7 @@ def refuse_over(found: Job) -> None:
 
 
 def verb_ping(slurm: Slurm, words: Words, settings: Settings) -> Answer:
-    return {"controllers": slurm.ping(), "now": round(time.time(), 3)}
+    return {"controllers": slurm.ping(), "now": round(time.time(), 3), "stop": stop_sign(settings.folder)}
 
 
 def verb_sweep(slurm: Slurm, words: Words, settings: Settings) -> Answer:
@@ -802,10 +813,22 @@ def verb_sweep(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     for row in rows:
         for item in dependency_items(text(row["Dependency"])):
             match = DEPENDENCY.match(item)
-            if match and match.group(2) in names:
+            if match and match.group(1) in ENDS and match.group(2) in names:
                 links.append([job_name(row), match.group(1), names[match.group(2)]])
-    cells = [[bounded(field, row[field]) for field in SWEEP_FIELDS] for row in wanted]
-    return {"at": at, "fields": list(SWEEP_FIELDS), "rows": cells, "links": links[:20000], "total": len(rows)}
+    return {
+        "at": at,
+        "fields": list(SWEEP_FIELDS),
+        "rows": [sweep_cells(row) for row in wanted],
+        "links": links[:20000],
+        "total": len(rows),
+    }
+
+
+def sweep_cells(row: Dict[str, bytes]) -> List[str]:
+    """The quick way for rows that need no cut: there are thousands."""
+    if sum(map(len, row.values())) <= MAX_TEXT:
+        return [text(value) for value in row.values()]
+    return [bounded(field, value) for field, value in row.items()]
 
 
 def verb_job(slurm: Slurm, words: Words, settings: Settings) -> Answer:
@@ -1077,10 +1100,8 @@ def verb_rearm(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     refuse_over(found)
     if found["raw"]["UserID"] != parent["raw"]["UserID"]:
         raise Refusal("denied", "job %s belongs to another user than job %s" % (found["id"], parent["id"]))
-    if parent["base"] not in ALIVE:
-        raise Refusal(
-            "finished", "job %s is %s: only a living parent can fulfil afterok" % (parent["id"], parent["state"])
-        )
+    if parent["base"] not in ALIVE + ("COMPLETED",):
+        raise Refusal("finished", "job %s is %s: such a parent cannot fulfil afterok" % (parent["id"], parent["state"]))
     waits = text(found["raw"]["Dependency"])
     value, names_parent = rearmed(waits, parent["raw"])
     if not names_parent:

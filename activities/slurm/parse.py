@@ -11,7 +11,7 @@ from typing import Any
 
 from activities.slurm import hostlist, states
 from activities.slurm.answers import Changed, DependencyLink, Dependent, Relatives, SweepRow, Twin
-from recovery.records import AttemptRow, ClusterFacts, JobState, JobView, NodeView
+from recovery.records import AttemptRow, ClusterFacts, JobState, JobView, NodeView, is_unplaceable
 
 Raw = Mapping[str, Any]
 
@@ -107,6 +107,13 @@ def sweep_rows(raw: Raw) -> list[SweepRow]:
     return rows
 
 
+def _why_stuck(row: Mapping[str, str], waits: bool, held: bool) -> str:
+    """Told once, not with each node that Slurm names in its reason; only a restarted job can be stuck by our doing."""
+    if waits and row["RestartCnt"] != "0" and is_unplaceable(row["Reason"]):
+        return "unplaceable"
+    return row["Reason"] if held else ""
+
+
 def _sweep_row(row: Mapping[str, str], links: Mapping[str, list[DependencyLink]]) -> SweepRow:
     task = states.number(row["ArrayTaskID"])
     job_id = row["JobID"] if task is None else f"{row['ArrayJobID']}_{task}"
@@ -122,10 +129,10 @@ def _sweep_row(row: Mapping[str, str], links: Mapping[str, list[DependencyLink]]
         row["RestartCnt"],
         row["SubmitTime"],
         "" if waits or state is JobState.COMPLETING else row["StartTime"],
-        row["Reason"] if held else "",
+        _why_stuck(row, waits, held),
         f"{zlib.crc32(comment.encode()):08x}",
     )
-    return SweepRow.model_construct(
+    return SweepRow(
         job_id=job_id,
         raw_id=int(row["JobID"]),
         array_job_id=None if task is None else int(row["ArrayJobID"]),

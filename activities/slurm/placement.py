@@ -65,6 +65,30 @@ def usable_nodes(view: JobView, nodes: Sequence[NodeView]) -> Nodes:
     return () if _unclear(view, nodes, None) else tuple(sorted(_eligible(view, nodes, None)))
 
 
+def as_if_heard(nodes: Sequence[NodeView]) -> tuple[NodeView, ...]:
+    """The nodes, silent ones as if they had answered: for some seconds slurmctld knows none when it has started."""
+    return tuple(
+        node.model_copy(update={"state": "IDLE" if node.state == "UNKNOWN" else node.state, "flags": _heard(node)})
+        if is_silent(node)
+        else node
+        for node in nodes
+    )
+
+
+def is_silent(node: NodeView) -> bool:
+    """Neither up nor down: slurmctld has not heard from it (yet)."""
+    return node.state == "UNKNOWN" or "NOT_RESPONDING" in node.flags
+
+
+def nobody_is_heard(nodes: Sequence[NodeView]) -> bool:
+    """When most nodes are silent at once, it is slurmctld that has just started; nothing is told about the nodes."""
+    return 2 * sum(1 for node in nodes if is_silent(node)) > len(nodes)
+
+
+def _heard(node: NodeView) -> tuple[str, ...]:
+    return tuple(flag for flag in node.flags if flag != "NOT_RESPONDING")
+
+
 def _unclear(view: JobView, nodes: Sequence[NodeView], reservation_nodes: Iterable[str] | None) -> str:
     """Why this job's choice of nodes cannot be judged, or nothing."""
     if not nodes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from recovery.records import JobState
 
@@ -27,6 +28,7 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]?)n?c?\Z")
 _MEBIBYTES = {"K": 1 / 1024, "M": 1.0, "": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 
 
+@lru_cache(maxsize=256)
 def job_state(text: str) -> JobState:
     """`FAILED`, `CANCELLED by 1001`, `COMPLETING`, `CANCELLED+` (cut off by a narrow column)."""
     word = text.strip().split(" ")[0].rstrip("+")
@@ -98,4 +100,4 @@ def optional(text: str) -> str:
 
 
 def number(text: str) -> int | None:
-    return int(text) if text.strip().isdigit() else None
+    return int(text) if text.isdigit() else None

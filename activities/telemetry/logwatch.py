@@ -12,10 +12,13 @@ from datetime import UTC, datetime
 
 from activities.audit.records import Watched
 from activities.sweep_cursor import MAX_LOGS, SweepCursor
-from activities.telemetry.joblog import BLIND, LogCursor, job_files, read_new
+from activities.telemetry.joblog import BLIND, MIB, LogCursor, job_files, read_new
 from recovery.diagnose import LogReader, log_scanner
 from recovery.faults.catalogue import Catalogue
 from recovery.faults.scanner import Scanner
+from recovery.pace import Phase
+from recovery.phases import announced
+from recovery.progress import Dialect
 from recovery.records import JobState, JobView, Progress, Role
 
 MAX_FAULTS = 20
@@ -28,7 +31,18 @@ class LogLook:
 
     cursor: SweepCursor
     progress: Progress
-    new_faults: tuple[str, ...]
+    new_faults: tuple[str, ...] = ()
+    changed: bool = True
+    """Cursor or progress differ from what they were."""
+    readable: bool = True
+    """False: a file that was read before, or all of them, cannot be read; that nothing is new says nothing then."""
+    grew: bool = False
+    step: int | None = None
+    """Of the last new line that tells a completed step. Unlike the highest step it may jump back."""
+    phase: Phase | None = None
+    """What was announced after that line."""
+    words: tuple[str, ...] = ()
+    """Faults told after that line, by signature."""
 
 
 class LogWatch:
@@ -46,30 +60,41 @@ class LogWatch:
         return scanner
 
     def look(
-        self, known: Watched, cursor: SweepCursor, attempt: int, before: Progress, *, waiting: bool = False
-    ) -> LogLook | None:
-        """What the logs say since the last look; None when nothing changed.
+        self,
+        known: Watched,
+        cursor: SweepCursor,
+        attempt: int,
+        before: Progress,
+        *,
+        waiting: bool = False,
+        own: Dialect | None = None,
+    ) -> LogLook:
+        """What the logs say since the last look.
 
-        `waiting`: the attempt has not started yet; only where it will begin is taken down.
+        `waiting`: the attempt has not started yet; only where it will begin is taken down. `own`: how the job itself
+        says that its steps are written.
         """
         logs = {log.path: log for log in cursor.logs}
         faults = cursor.faults if cursor.attempt == attempt else ()
         progress, told, note = before, [], ""
         after: list[LogCursor] = []
+        newest = _Newest()
         for path in _paths(known)[:MAX_LOGS]:
             data, new, trouble = read_new(
                 path, logs.get(path), known.uid, max_bytes=READ_BYTES, attempt=attempt, waiting=waiting
             )
             after.append(new)
+            newest.saw_file(lost=trouble.startswith(BLIND), known=new.inode != 0, behind=new.behind)
             note = note or (trouble if trouble.startswith(BLIND) else "")
             if not data or waiting:
                 continue
-            reader = LogReader(self._catalogue, scanner=self._scanner())
+            reader = LogReader(self._catalogue, own=own, scanner=self._scanner())
             reader.next_file(path, offset=new.offset - len(data))
             reader.feed(data)
             reader.finish()
             progress = _further(progress, reader.progress.progress(attempt, at=datetime.now(UTC)))
             told += [hit.signature.id for hit in reader.hits if hit.signature.role is Role.ROOT]
+            newest.read(reader, data, new.offset - len(data))
         new_faults = tuple(dict.fromkeys(name for name in told if name not in faults))[:MAX_FAULTS]
         fresh = cursor.model_copy(
             update={
@@ -79,9 +104,56 @@ class LogWatch:
                 "note": note[:300],
             }
         )
-        if fresh == cursor and progress == before:
-            return None
-        return LogLook(cursor=fresh, progress=progress, new_faults=new_faults)
+        return LogLook(
+            cursor=fresh,
+            progress=progress,
+            new_faults=new_faults,
+            changed=fresh != cursor or progress != before,
+            readable=newest.readable,
+            grew=newest.grew,
+            step=newest.step,
+            phase=newest.phase,
+            words=tuple(dict.fromkeys(newest.words)),
+        )
+
+
+class _Newest:
+    """What stands last in a job's new lines, over all of its files."""
+
+    def __init__(self) -> None:
+        self.grew = False
+        self.step: int | None = None
+        self.phase: Phase | None = None
+        self.words: list[str] = []
+        self._files, self._lost, self._missed = 0, 0, False
+
+    @property
+    def readable(self) -> bool:
+        return not self._missed and self._lost < self._files
+
+    def saw_file(self, *, lost: bool, known: bool, behind: int) -> None:
+        self._files += 1
+        self._lost += lost
+        self._missed |= (lost and known) or behind > MIB  # steps may stand in what is not read yet
+
+    def read(self, reader: LogReader, data: bytes, begins: int) -> None:
+        """Takes in what was new in one file. Two files are not ordered in time: what one says does not end the
+        other's words."""
+        self.grew = True
+        last = reader.progress.last
+        at = -1
+        if last is not None:
+            self.step = last.step if self.step is None else max(self.step, last.step)
+            at = max(0, min(last.offset - begins, len(data)))
+        tail = data[at:].partition(b"\n")[2] if last is not None else data
+        if (phase := announced(tail)) is not None or last is not None:
+            self.phase = phase
+        self.words += [
+            hit.signature.id for hit in reader.hits if hit.offset - begins > at and hit.signature.role in _FAULTS
+        ]
+
+
+_FAULTS = frozenset({Role.ROOT, Role.SYMPTOM, Role.CASCADE})
 
 
 def _paths(known: Watched) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import accumulate
 
 BLOCK_BYTES = 1 << 20
-"""Size of a block; also the longest line that is looked at in one piece."""
+"""Size of a block, to which less than as much of an unfinished line may be added."""
 
 LINE_CHARACTERS = 2_000
 """Longest text kept of one line."""
@@ -53,6 +53,12 @@ class Block:
         end = self.text.find(b"\n", position)
         return self.text.rfind(b"\n", 0, position) + 1, len(self.text) if end < 0 else end
 
+    def line_offset(self, position: int) -> int:
+        """The byte offset in the log of the line that a position in `text` lies on; quicker than `where`."""
+        if self._plain is not self.raw:
+            return self.where(position)[1]
+        return self.offset + self.raw.rfind(b"\n", 0, position) + 1
+
     @cached_property
     def _ends(self) -> list[int]:
         return _line_ends(self._plain)
@@ -81,19 +87,18 @@ class BlockCutter:
 
     def feed(self, data: bytes) -> Iterator[Block]:
         """Yields every block that is complete; what follows the last line end is kept for the next call."""
-        start = 0
-        while len(self._carry) + len(data) - start >= BLOCK_BYTES:
-            take = BLOCK_BYTES - len(self._carry)
-            piece = self._carry + data[start : start + take]
-            start += take
-            cut = line_end(piece) or len(piece)
+        for start in range(0, len(data), BLOCK_BYTES):
+            piece = data[start : start + BLOCK_BYTES]
+            cut = line_end(piece)
+            if not cut:
+                self._carry += piece
+                if len(self._carry) >= BLOCK_BYTES:  # one line without end
+                    yield from self.finish()
+                continue
+            # One copy, however little is carried: copying costs as much as scanning does.
+            whole = b"".join((self._carry, memoryview(piece)[:cut])) if self._carry else piece[:cut]
             self._carry = piece[cut:]
-            yield self._block(piece[:cut])
-        rest = self._carry + data[start:] if self._carry or start else data
-        cut = line_end(rest)
-        self._carry = rest[cut:]
-        if cut:
-            yield self._block(rest[:cut])
+            yield self._block(whole)
 
     def finish(self) -> Iterator[Block]:
         """Yields the last, unfinished line, if there is one."""

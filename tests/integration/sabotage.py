@@ -53,13 +53,13 @@ fi
 exit $status
 """
 
-# A folder named like a job makes its launch fail once, or its end take three seconds.
+# A folder named like a job makes its launch fail once, or its end last until the folder is gone.
 _PROLOG = 'rmdir "{folder}/failing-launch/$SLURM_JOB_ID" 2>/dev/null && exit 1\nexit 0'
-_EPILOG = '[ -d "{folder}/slow-end/$SLURM_JOB_ID" ] && sleep 3\nexit 0'
+_EPILOG = 'for i in $(seq 600); do [ -d "{folder}/slow-end/$SLURM_JOB_ID" ] || exit 0; sleep 0.1; done'
 
 
 class Sabotage:
-    """Made before its stage: `Stage(**sabotage.settings)`. `point` is a gate verb, or `between` (requeue and update)."""
+    """Made before its stage: `Stage(**sabotage.settings)`. `point` is a gate verb, or `between` requeue and update."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="relight-sabotage-"))
@@ -121,8 +121,12 @@ class Sabotage:
     def fail_launch(self, job: int) -> None:
         (self.folder / "failing-launch" / str(job)).mkdir()
 
-    def slow_end(self, job: int) -> None:
+    def keep_completing(self, job: int) -> None:
+        """The end of an attempt lasts, at most a minute, until it may `complete`."""
         (self.folder / "slow-end" / str(job)).mkdir()
+
+    def complete(self, job: int) -> None:
+        (self.folder / "slow-end" / str(job)).rmdir()
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from activities.audit.records import Event
 from activities.contracts import EventKind
-from tests.stage import RELIGHT, Stage
+from tests.stage import Stage
 
 SLOW_EPILOG = '[ "$SLURM_JOB_USER" = bob ] && sleep 10; true'
 """Bob's jobs stay COMPLETING for ten seconds."""
@@ -129,14 +128,7 @@ def test_a_job_cancelled_in_its_epilog_is_waited_for_without_accounting() -> Non
 def test_a_finished_job_is_not_restarted_even_when_an_operator_asks(stage: Stage) -> None:
     job = stage.slurm.submit("alice", "#!/bin/bash\nsleep 4\n", comment="relight", name="finished")
     _advice(stage, job, "finished")
-    asked = subprocess.run(
-        [str(RELIGHT), "force", str(job), "--action", "restart", "--by", "oncall"],
-        env=stage.env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    asked = stage.relight("force", str(job), "--action", "restart", "--by", "oncall")
     assert asked.returncode == 0, asked.stderr
     assert "refused: the job has finished" in _advice(stage, job, "force").summary
     assert stage.slurm.state(job) == "COMPLETED"

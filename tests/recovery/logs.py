@@ -28,8 +28,8 @@ def view(*, nodes: Nodes = NODES, state: JobState = JobState.RUNNING, restarts: 
 
 def step(number: int, total: int = 50000) -> str:
     return (
-        f" [2026-11-12 03:14:15] iteration {number:8d}/{total:8d} | consumed samples: {number * 32:12d} | elapsed time per"
-        " iteration (ms): 5211.4 | learning rate: 3.000000E-04 | global batch size:    32 | lm loss: 7.802939E+00 |"
+        f" [2026-11-12 03:14:15] iteration {number:8d}/{total:8d} | consumed samples: {number * 32:12d} | elapsed time"
+        " per iteration (ms): 5211.4 | learning rate: 3.000000E-04 | global batch size:    32 | lm loss: 7.802939E+00 |"
         " number of skipped iterations:   0 | number of nan iterations:   0 |\n"
     )
 

@@ -222,6 +222,11 @@ def test_a_symptom_without_a_cause_gives_its_class_and_no_suspect() -> None:
     assert (verdict.fault_class, sure(verdict)) == (FaultClass.INTERCONNECT, [])
 
 
+def test_a_job_that_cannot_be_placed_is_the_schedulers_matter() -> None:
+    word = finding("scheduler.cannot_be_placed", fault_class=FaultClass.SCHEDULER, role=Role.SYMPTOM, trusted=True)
+    assert attribute(view(), [word]).fault_class is FaultClass.SCHEDULER
+
+
 def test_cannot_tell_is_a_verdict() -> None:
     for findings in ([FAILED], [cascade(4), FAILED], [cascade(4)]):
         verdict = attribute(view(), findings)

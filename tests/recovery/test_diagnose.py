@@ -56,7 +56,7 @@ def test_without_an_allocation_the_hosts_of_the_log_stand_for_it() -> None:
 
 def test_a_killed_rank_is_told_and_its_node_not_excluded() -> None:
     found = told(hosts() + steps(1, 16) + lost(2) + lost(4) + table(("n02", 3, -9), ("n02", 2, -15)))
-    assert (found.fault, found.fault_class, found.retry) == (True, FaultClass.UNKNOWN, Retry.YES)
+    assert (found.fault, found.fault_class, found.retry) == (True, FaultClass.SYSTEM_SOFTWARE, Retry.YES)
     assert [(one.host, one.rank, one.confidence) for one in found.suspects] == [("n02", 3, Confidence.LOW)]
     assert found.exclude == ()
 
@@ -112,3 +112,21 @@ def test_a_diagnosis_goes_through_json() -> None:
     found = told(hosts() + "[rank5]: MemoryError\n\x1b[31m\x00\n")
     assert Diagnosis.model_validate(json.loads(found.model_dump_json())) == found
     assert found.catalogue_hash == CATALOGUE.hash
+
+
+def test_a_job_under_srun_alone_is_understood() -> None:
+    victims = "".join(
+        f"[rank{rank}]: ncclRemoteError: A call failed possibly due to a network error or a remote process exiting\n"
+        for rank in (0, 2)
+    )
+    text = (
+        steps(1, 12, total=100)
+        + saved(10)
+        + "[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+        + "srun: error: n02: task 1: Exited with exit code 1\n"
+        + victims
+        + "slurmstepd: error: *** STEP 4711.0 ON n01 CANCELLED AT 2026-11-12T03:14:15 ***\n"
+        + "srun: error: n01: task 0: Exited with exit code 1\nsrun: error: n03: task 2: Terminated\n"
+    )
+    found = told(text, ("n01", "n02", "n03"))
+    assert (found.signature, found.exclude, found.last_step, found.last_checkpoint) == ("cuda.ecc", ("n02",), 12, 10)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from recovery.budgets import GENERAL, IN_ALL, LAUNCH, UNKNOWN, budgets
 from recovery.directive import Directive
+from recovery.hang import Hang, Stage
 from recovery.policy import RULES, Demand, Policy, Situation, decide
-from recovery.policy_numbers import RestartOn
+from recovery.policy_numbers import OnStuck, RestartOn
 from recovery.records import (
     Action,
     Advice,
@@ -30,6 +31,7 @@ from recovery.records import (
     Suspect,
     Verdict,
 )
+from recovery.straggler import Straggler
 from tests.recovery.situations import CLUSTER, T0, at, finding
 
 thorough = settings(max_examples=2500, deadline=None)
@@ -154,7 +156,21 @@ class Maker:
             reason="a reason",
         )
 
+    def hang(self, restarts: int) -> Hang | None:
+        if self.random.random() < 0.7:
+            return None
+        attempt = self.one(restarts, restarts, restarts + 1)
+        return Hang(attempt=attempt, stage=self.one(*Stage), since=T0, limit_s=300, step=self.step())
+
+    def straggler(self, restarts: int) -> Straggler | None:
+        if self.random.random() < 0.7:
+            return None
+        attempt = self.one(restarts, restarts, restarts + 1)
+        return Straggler(attempt=attempt, since=T0, drop=0.5, usual_s=1.0, nodes=self.nodes(), how="clock")
+
     def finding(self) -> Finding:
+        if self.chance(0.3):
+            return finding(detector="nodes", attempt=self.number(0, 2), signature="node.rebooted", nodes=("n02",))
         return finding(attempt=self.number(0, 2), seen_at=at(self.number(0, 100_000)), retry=self.one(*Retry))
 
     def demand(self) -> Demand:
@@ -177,7 +193,11 @@ class Maker:
             attempts=tuple(self.attempt(number, cause) for number in numbers),
             findings=tuple(self.finding() for _ in range(self.number(0, 2))),
             verdict=cause,
-            progress=Progress(attempt=job.restarts, step=self.step(), checkpoint=self.step()),
+            progress=Progress(
+                attempt=job.restarts, step=self.step(), checkpoint=self.step(), checkpoint_at=self.one(None, at(90_000))
+            ),
+            hang=self.hang(job.restarts),
+            straggler=self.straggler(job.restarts),
             opted_in=not self.chance(0.1),
             directive=Directive(
                 max_restarts=self.one(None, self.number(0, 20)),
@@ -201,7 +221,12 @@ class Maker:
 
     def policy(self) -> Policy:
         if self.ordinary:
-            return Policy(restart_on=self.some(tuple(RestartOn), 2), stop_requeued=self.chance(0.5))
+            return Policy(
+                restart_on=self.some(tuple(RestartOn), 2),
+                stop_requeued=self.chance(0.5),
+                straggler=self.one(*OnStuck),
+                straggler_checkpoint_age_s=self.one(600, 100_000),
+            )
         return Policy(
             max_restarts=self.number(0, 12),
             max_restarts_per_day=self.number(0, 12),
@@ -216,6 +241,8 @@ class Maker:
             stop_requeued=self.chance(0.5),
             arm_requeue=self.chance(0.5),
             park=self.chance(0.5),
+            hang=self.one(*OnStuck),
+            straggler=self.one(*OnStuck),
         )
 
 
@@ -245,18 +272,37 @@ def test_a_finished_or_cancelled_job_is_never_touched_not_even_by_force(seed: in
         assert decide(one, policy).action not in CHANGES
 
 
-def a_restart_is_advised_only_for_an_ended_batch_job_that_slurm_would_requeue(
+def a_restart_is_advised_only_for_an_ended_or_stuck_batch_job_that_slurm_would_requeue(
     one: Situation, policy: Policy, advice: Advice
 ) -> None:
     assert one.view is not None
     if advice.action is Action.RESTART:
-        assert one.view.state.is_final or one.view.state is JobState.COMPLETING
+        over = one.view.state.is_final or one.view.state is JobState.COMPLETING
+        assert over or is_stuck(one, policy)
         assert one.view.batch
         assert one.view.requeue
         assert one.view.het_job_id is None
         assert not (one.twins or one.dependents_started or one.paused or one.stopped or one.frozen)
         assert one.opted_in
         assert not one.directive_error
+
+
+def is_stuck(one: Situation, policy: Policy) -> bool:
+    assert one.view is not None
+    if one.view.state is not JobState.RUNNING:
+        return False
+    hangs = one.hang is not None and one.hang.attempt == one.view.restarts
+    if hangs:
+        assert one.hang is not None
+        return one.hang.stage is not Stage.SUSPECTED and policy.hang is OnStuck.RESTART
+    lags = one.straggler is not None and one.straggler.attempt == one.view.restarts
+    return lags and policy.straggler is OnStuck.RESTART and one.progress.checkpoint_at is not None
+
+
+def a_running_job_is_changed_only_when_it_is_stuck(one: Situation, policy: Policy, advice: Advice) -> None:
+    assert one.view is not None
+    if one.view.state is JobState.RUNNING and advice.action in CHANGES - {Action.ARM} and one.force is None:
+        assert is_stuck(one, policy)
 
 
 def no_node_outside_the_allocation_is_excluded(one: Situation, policy: Policy, advice: Advice) -> None:
@@ -324,12 +370,13 @@ def approval_is_asked_in_approve_mode_only_and_ends_before_slurm_forgets_the_job
     assert advice.approve_within_s is not None
     parked = policy.park and advice.action is Action.RESTART
     if one.view.state.is_final and one.view.end_time is not None and not parked:
-        forgotten = one.view.end_time + timedelta(seconds=one.min_job_age_s - 60)
+        forgotten = one.view.end_time + timedelta(seconds=max(0, one.min_job_age_s - 60))
         assert advice.approve_within_s == 0 or one.now + timedelta(seconds=advice.approve_within_s) <= forgotten
 
 
 HOLDS = (
-    a_restart_is_advised_only_for_an_ended_batch_job_that_slurm_would_requeue,
+    a_restart_is_advised_only_for_an_ended_or_stuck_batch_job_that_slurm_would_requeue,
+    a_running_job_is_changed_only_when_it_is_stuck,
     no_node_outside_the_allocation_is_excluded,
     no_budget_is_exceeded,
     approval_is_asked_in_approve_mode_only_and_ends_before_slurm_forgets_the_job,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recovery.faults.blocks import BLOCK_BYTES, BlockCutter, shown
 from recovery.faults.catalogue import Catalogue
-from recovery.faults.scanner import HITS, PER_BLOCK, Hit, Scanner
+from recovery.faults.scanner import BRIEF, PER_BLOCK, PER_LOG, Hit, Scanner
 from tests.recovery.logs import steps
 
 CATALOGUE = Catalogue.built_in()
@@ -101,7 +101,10 @@ def test_the_captures_of_a_signature_go_before_the_prefix_of_its_line() -> None:
             {"node": "n22", "gpu": "1"},
         ),
         (b"[88.1] NVRM: Xid (PCI:0000:9b:00): 79, pid=1", {"pci": "0000:9b:00", "xid": "79"}),
-        (b"[rank4]:[E PG.cpp:6] [PG 5 Rank 0] Watchdog caught collective operation timeout: W", {"rank": "4"}),
+        (
+            b"[rank4]:[E PG.cpp:6] [PG 5 Rank 0] Watchdog caught collective operation timeout: W",
+            {"rank": "4", "group": "5"},
+        ),
     ],
 )
 def test_where_a_line_comes_from_is_understood(line: bytes, fields: dict[str, str]) -> None:
@@ -138,8 +141,21 @@ def test_a_flood_of_one_fault_is_counted_and_does_not_hide_another() -> None:
     scanner = Scanner(CATALOGUE)
     hits = scanner.feed(flood + b"OSError: [Errno 28] No space left on device\n" + flood) + scanner.finish()
     assert scanner.seen["cuda.ecc"] == 80_000
-    assert len(hits) <= HITS
+    assert len(hits) <= PER_LOG + 1
     assert [hit.line for hit in hits if hit.signature.id == "storage.full"] == [40_001]
+
+
+def test_a_flood_of_victims_does_not_hide_a_cause_megabytes_later() -> None:
+    victim = b"[rank1]: RuntimeError: Connection reset by peer\n"
+    hits = scan(victim * (20 * BLOCK_BYTES // len(victim)) + ECC + b"\n")
+    assert hits[-1].signature.id == "cuda.ecc"
+    assert len(hits) == PER_LOG + 1
+
+
+def test_of_many_long_lines_only_the_beginning_is_kept() -> None:
+    hits = scan((ECC + b" " + b"y" * 1_500 + b"\n") * 200)
+    assert len(hits[0].text) > 1_500
+    assert len(hits[-1].text) == BRIEF
 
 
 def test_no_more_than_so_many_lines_of_a_pattern_are_looked_at_in_a_block() -> None:
@@ -152,7 +168,7 @@ def test_made_up_numbers_in_a_log_do_not_fill_the_memory() -> None:
     scanner = Scanner(CATALOGUE)
     lines = (f"NVRM: Xid (PCI:0000:9b:00): {number}, pid=1\n".encode() for number in range(50_000))
     hits = scanner.feed(b"".join(lines))
-    assert len(hits) <= HITS
+    assert len(hits) <= PER_LOG
 
 
 @settings(max_examples=60, deadline=None)
@@ -178,11 +194,13 @@ def test_one_scanner_for_each_thread_finds_the_same() -> None:
     assert len(found[0]) == 1
 
 
-def test_marks_tell_presence_only() -> None:
+def test_marks_tell_their_last_places_in_a_block() -> None:
     scanner = Scanner(CATALOGUE, marks=("saved checkpoint", "never there"))
     cutter = BlockCutter()
     (block,) = cutter.feed(b"successfully saved checkpoint at iteration 10\n")
-    assert scanner.scan(block) == ([], frozenset({0}))
+    hits, marks = scanner.scan(block)
+    assert hits == []
+    assert {number: list(places) for number, places in marks.items()} == {0: [len("successfully saved checkpoint")]}
 
 
 def test_a_shown_line_has_no_control_bytes() -> None:

@@ -9,6 +9,8 @@ A node is "broken" for as long as the file `<faults>/<node>` exists; what it say
   exit N    exits with code N
   kill      SIGKILL to itself
   hang      stops taking steps for ever, silently
+  stall     never comes to the first step, silently
+  slow S    takes S seconds longer for each step
 """
 
 from __future__ import annotations
@@ -57,6 +59,10 @@ def main() -> int:
             _report(step, options.steps, weights, time.monotonic() - began)
             if step % options.save_every == 0 or step == options.steps:
                 _save(folder, step, weights)
+        if options.eval_every and step % options.eval_every == 0:
+            if rank == 0 and not options.eval_silently:
+                _say(f"running evaluation at iteration {step}")
+            time.sleep(options.eval_time)
     if rank == 0:
         _say("training finished")
     return 0
@@ -67,6 +73,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--step-time", type=float, default=0.2, help="seconds")
     parser.add_argument("--save-every", type=int, default=5, help="steps")
+    parser.add_argument("--eval-every", type=int, default=0, help="steps; 0: never")
+    parser.add_argument("--eval-time", type=float, default=5.0, help="seconds")
+    parser.add_argument("--eval-silently", action="store_true", help="print nothing about evaluations")
     parser.add_argument("--checkpoints", required=True)
     parser.add_argument("--faults", required=True)
     return parser.parse_args()
@@ -135,8 +144,13 @@ def _die_if_broken(faults: str, node: str, rank: int, *, before_first_step: bool
             "    import megatron_corre\nModuleNotFoundError: No module named 'megatron_corre'\n"
         )
         sys.exit(1)
+    if kind == "stall" and before_first_step:
+        while True:
+            time.sleep(60)
     if before_first_step:
         return
+    if kind == "slow":
+        time.sleep(float(words[1]))
     if kind == "gpu":
         _complain(
             f"[rank{rank}]: Traceback (most recent call last):\n"

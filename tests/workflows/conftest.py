@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
@@ -13,8 +11,8 @@ from tests.workflows.scripted import unique_cluster
 
 
 @pytest.fixture
-async def client(temporal_server: TemporalServer) -> AsyncIterator[Client]:
-    yield await Client.connect(
+async def client(temporal_server: TemporalServer) -> Client:
+    return await Client.connect(
         temporal_server.target, namespace=temporal_server.namespace, data_converter=pydantic_data_converter
     )
 

@@ -190,7 +190,7 @@ class Scripted:
 
 
 def keep_calm(request: c.DecideJob) -> Advice:
-    return Advice(action=Action.LEAVE_ALONE, rule="alive", reason="runs", restart_count=_count(request))
+    return Advice(action=Action.LEAVE_ALONE, rule="running", reason="runs", restart_count=_count(request), routine=True)
 
 
 def restart_when_failed(request: c.DecideJob, exclude: tuple[str, ...] = ("n02",), **more: Any) -> Advice:

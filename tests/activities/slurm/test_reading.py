@@ -91,8 +91,8 @@ async def test_interactive_and_heterogeneous_jobs_are_told_as_such(site: Site) -
         rows = await site.client.sweep()
         (shell,) = [row.job_id for row in rows if row.name == "shell"]
         assert not (await site.view(shell)).batch
-        parts = [(row.job_id, row.het_job_id) for row in rows if row.name == "het"]
-        assert parts == [(leader, int(leader)), (str(int(leader) + 1), int(leader))]
+        parts = sorted((row.job_id, row.het_job_id) for row in rows if row.name == "het")
+        assert parts == sorted([(leader, int(leader)), (str(int(leader) + 1), int(leader))])
         for job in (shell, leader, str(int(leader) + 1)):
             with pytest.raises(Refused) as refused:
                 await site.client.restart(job, 0, deadline=soon(), start_in_s=60)
@@ -128,6 +128,7 @@ async def test_the_sweep_tells_who_waits_for_a_job(site: Site) -> None:
     parent = site.running()
     child = site.submit("true", f"--dependency=afternotok:{parent}", comment="")
     last = site.submit("true", f"--dependency=afterany:{parent}:{child}", comment="")
+    site.submit("true", f"--dependency=after:{parent}+600", comment="")  # runs beside its parent, not instead of it
     (row,) = [row for row in await site.client.sweep() if row.job_id == parent]
     assert sorted((link.child, link.kind) for link in row.dependents) == [(child, "afternotok"), (last, "afterany")]
 

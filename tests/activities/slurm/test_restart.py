@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
@@ -103,6 +102,27 @@ async def test_each_fence_refuses_and_changes_nothing(site: Site) -> None:
     assert refused.value.kind is RefusalKind.CEILING
     assert 3500 < int(str(refused.value.detail["retry_in_s"])) <= 3601
     assert (site.restarts(job), site.cluster.state(job)) == (1, "PENDING")
+
+
+async def test_a_job_that_ends_between_look_and_act_is_not_restarted(site: Site, tmp_path: Path) -> None:
+    job = site.running("-n1")
+    # Stands in for squeue: right before the gate's last, short look the owner cancels the job.
+    squeue = tmp_path / "bin" / "squeue"
+    squeue.parent.mkdir()
+    squeue.write_text(
+        "#!/bin/sh\n"
+        f"is_running() {{ scontrol show job {job} | grep -q State=RUNNING; }}\n"
+        f'case "$*" in *Comment*) ;; *) scancel {job}; while is_running; do :; done;; esac\n'
+        'PATH=${PATH#*:} exec squeue "$@"\n'
+    )
+    squeue.chmod(0o755)
+    env = gate_env(site.cluster, site.gate_dir)
+    hasty = SlurmClient("prod", LocalGate(env={**env, "PATH": f"{squeue.parent}:{env['PATH']}"}))
+    with pytest.raises(Refused, match=r"changed while it was checked \(RUNNING, now C") as refused:
+        await hasty.restart(job, 0, deadline=soon(), start_in_s=60)
+    assert refused.value.kind is RefusalKind.CHANGED
+    assert site.cluster.wait_state(job, ENDED) == "CANCELLED"
+    assert site.restarts(job) == 0
 
 
 async def test_without_its_folder_the_gate_reads_and_changes_nothing(site: Site) -> None:
@@ -229,18 +249,37 @@ async def test_a_job_that_needs_every_node_is_not_stranded(site: Site) -> None:
     assert (await site.view(job)).nodes == ("n01", "n02", "n03", "n04")
 
 
-async def test_another_users_account_is_denied(site: Site, tmp_path: Path) -> None:
-    job = site.running("-n1")
-    folder = site.cluster.home("bob") / "gate"
-    site.cluster.run("mkdir", str(folder), user="bob", check=True)
+def client_as(site: Site, user: str, tmp_path: Path) -> SlurmClient:
+    """A client whose gate runs under another account, with a folder of its own."""
+    folder = site.cluster.home(user) / "gate"
+    site.cluster.run("mkdir", "-p", "-m", "700", str(folder), user=user, check=True)
     script = site.cluster.dir / "gate.py"
     script.write_bytes(GATE.read_bytes())
-    as_bob = tmp_path / "python-as-bob"
-    as_bob.write_text('#!/bin/sh\nexec setpriv --reuid=bob --regid=bob --init-groups /usr/bin/python3 "$@"\n')
-    as_bob.chmod(0o755)
-    gate = LocalGate(python=str(as_bob), env=gate_env(site.cluster, folder), script=script)
-    with pytest.raises(Refused, match="denied") as refused:
-        await SlurmClient("prod", gate).restart(job, 0, deadline=soon(), start_in_s=60)
+    python = tmp_path / f"python-as-{user}"
+    python.write_text(f'#!/bin/sh\nexec setpriv --reuid={user} --regid={user} --init-groups /usr/bin/python3 "$@"\n')
+    python.chmod(0o755)
+    return SlurmClient("prod", LocalGate(python=str(python), env=gate_env(site.cluster, folder), script=script))
+
+
+async def test_another_users_account_is_denied_and_an_operator_is_not(site: Site, tmp_path: Path) -> None:
+    job = site.running("-n1")
+    with pytest.raises(Refused, match="Operator level") as refused:
+        await client_as(site, "bob", tmp_path).restart(job, 0, deadline=soon(), start_in_s=60)
     assert refused.value.kind is RefusalKind.DENIED
     assert site.restarts(job) == 0
-    assert len(json.loads((folder / "changes.json").read_text())) == 1
+    operator = client_as(site, site.cluster.operator, tmp_path)
+    done = await operator.restart(job, 0, deadline=soon(), start_in_s=60, exclude=["n03"])
+    assert (done.done, done.leased) == (True, True)
+    site.cluster.wait_state(job, {"PENDING"})
+    assert (await operator.stop(job, 1, deadline=soon())).done
+    rows = await operator.attempts(job)
+    assert rows is not None
+    assert len(rows) >= 1
+
+
+async def test_a_gate_folder_that_everybody_may_write_is_refused(site: Site) -> None:
+    job = site.running("-n1")
+    site.gate_dir.chmod(0o777)
+    with pytest.raises(Refused, match="everybody may write"):
+        await site.client.stop(job, 0, deadline=soon())
+    assert site.cluster.state(job) == "RUNNING"

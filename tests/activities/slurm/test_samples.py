@@ -114,7 +114,7 @@ def test_nodes_and_settings(release: str) -> None:
 
 def test_the_sweep_leaves_tasks_out_that_wait_together(release: str) -> None:
     found = gate.split_rows(sample(release, "squeue.txt"), MARK, gate.JOB_FIELDS)
-    cells = [[gate.bounded(field, row[field]) for field in gate.SWEEP_FIELDS] for row in found]
+    cells = [gate.sweep_cells({field: row[field] for field in gate.SWEEP_FIELDS}) for row in found]
     raw = {"fields": list(gate.SWEEP_FIELDS), "rows": cells, "links": [["106", "afterok", "101"]]}
     (waiting,) = [row for row in cells if row[2] == "2"]
     waiting[2] = "2-9%1"

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -240,10 +241,6 @@ def _device(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
-def _long_name(path: Path) -> None:
-    return
-
-
 CASES = [
     (_missing, "does not exist"),
     (_folder, "is a folder"),
@@ -320,7 +317,7 @@ print(read_new(sys.argv[1], None, 65534)[2])
 def test_a_file_that_may_not_be_read_gives_a_note(tmp_path: Path) -> None:
     if ME == 0:
         # Root may read everything: ask as somebody else, on a file that somebody else owns but may not read.
-        log = Path("/tmp") / f"unreadable-{os.getpid()}.log"
+        log = Path(tempfile.gettempdir()) / f"unreadable-{os.getpid()}.log"
         log.write_bytes(b"secret\n")
         os.chown(log, 65534, 65534)
         log.chmod(0)

@@ -1,0 +1,130 @@
+"""Makes the stored histories anew: `.venv/bin/python -m tests.workflows.record_histories`.
+
+Run it only when a release is made: histories of released versions stay, and must go on replaying. Paths and names of
+the machine are replaced, so that the files say nothing about where they were made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from activities.contracts import EventKind
+from tests.stage import Stage
+
+FOLDER = Path(__file__).parent / "histories"
+NEUTRAL = "/srv/site"
+
+
+def main() -> int:
+    version = sys.argv[1] if len(sys.argv) > 1 else "0.1.0"
+    with Stage(nodes=4) as stage:
+        stage.start_worker()
+        jobs = {
+            "crash-restarted": _crash(stage),
+            "user-error-stopped": _mistake(stage),
+            "monitor-advised": _monitor(stage),
+            "approved": _approved(stage),
+            "node-failed": _node_failed(stage),
+        }
+        asyncio.run(_save(stage, jobs, version))
+    return 0
+
+
+def _broken_job(stage: Stage, name: str, comment: str) -> int:
+    faults = stage.faults(name)
+    job = stage.train("alice", name, nodes=2, steps=20, comment=comment, faults=faults, step_time=0.2)
+    stage.until(lambda: stage.trained(job, 6), f"{name} trains")
+    shown = stage.slurm.show(job)
+    victim = next(node for node in stage.hosts(shown["NodeList"]) if node != shown["BatchHost"])
+    (faults / victim).write_text("gpu")
+    return job
+
+
+def _crash(stage: Stage) -> int:
+    job = _broken_job(stage, "crash", "relight")
+    stage.until(lambda: stage.events(job, EventKind.STATE, state="COMPLETED"), "it finishes", 150)
+    return job
+
+
+def _mistake(stage: Stage) -> int:
+    faults = stage.faults("mistake")
+    for node in stage.slurm.nodes:
+        (faults / node).write_text("import")
+    job = stage.train("bob", "mistake", nodes=1, steps=5, comment="relight", faults=faults)
+    stage.until(lambda: stage.events(job, EventKind.ADVICE, action="stop"), "it is stopped")
+    return job
+
+
+def _monitor(stage: Stage) -> int:
+    job = _broken_job(stage, "monitor", '{"relight": {"mode": "monitor"}}')
+    stage.until(lambda: stage.events(job, EventKind.ADVICE, action="restart"), "it is advised upon")
+    return job
+
+
+def _approved(stage: Stage) -> int:
+    job = _broken_job(stage, "approved", '{"relight": {"mode": "approve"}}')
+    stage.until(lambda: stage.events(job, EventKind.ADVICE, action="restart"), "it waits for a yes")
+    told = stage.temporal.run(
+        *("workflow", "update", "execute", "--workflow-id", f"{stage.cluster_name}-{job}"),
+        *("--name", "approve", "--input", '{"yes": true, "by": "oncall"}'),
+    )
+    assert told.returncode == 0, told.stderr
+    stage.until(lambda: stage.events(job, EventKind.OUTCOME, kind="first_step"), "it is back", 150)
+    return job
+
+
+def _node_failed(stage: Stage) -> int:
+    faults = stage.faults("nodefail")
+    job = stage.train("alice", "nodefail", nodes=2, steps=60, comment="relight", faults=faults, step_time=0.2)
+    stage.until(lambda: stage.trained(job, 3), "it trains")
+    shown = stage.slurm.show(job)
+    victim = next(node for node in stage.hosts(shown["NodeList"]) if node != shown["BatchHost"])
+    stage.slurm.kill_node(victim)
+    stage.until(lambda: stage.events(job, EventKind.OUTCOME), "it is guarded", 180)
+    return job
+
+
+async def _save(stage: Stage, jobs: dict[str, int], version: str) -> None:
+    client = await Client.connect(
+        stage.temporal.target, namespace=stage.temporal.namespace, data_converter=pydantic_data_converter
+    )
+    words = {str(stage.folder): NEUTRAL, str(Path(sys.executable).parent.parent.parent): "/opt/relight"}
+    ids = {name: f"{stage.cluster_name}-{job}" for name, job in jobs.items()}
+    ids["cluster-watch"] = f"relight-watch-{stage.cluster_name}"
+    for name, workflow_id in ids.items():
+        history = await client.get_workflow_handle(workflow_id).fetch_history()
+        told = _neutral(json.loads(history.to_json()), words)
+        path = FOLDER / version / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"workflow_id": workflow_id, "history": told}, separators=(",", ":")) + "\n")
+        print(f"{path.name}: {len(told['events'])} events, {path.stat().st_size} bytes")
+
+
+def _neutral(value: Any, words: dict[str, str]) -> Any:
+    """The same with the machine's own paths replaced, also inside payloads; worker identities are left out."""
+    if isinstance(value, dict):
+        if set(value) >= {"metadata", "data"} and isinstance(value["data"], str):
+            text = _replaced(base64.b64decode(value["data"]).decode(), words)
+            return {**value, "data": base64.b64encode(text.encode()).decode()}
+        return {key: "worker" if key == "identity" else _neutral(inner, words) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_neutral(inner, words) for inner in value]
+    return _replaced(value, words) if isinstance(value, str) else value
+
+
+def _replaced(text: str, words: dict[str, str]) -> str:
+    for old, new in words.items():
+        text = text.replace(old, new)
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())
