@@ -205,8 +205,8 @@ class _Link:
             _complain(
                 f"[rank{self.rank}]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2251, "
                 "remote process exited or there was a network error\n"
-                f"[rank{self.rank}]: ncclRemoteError: A call failed possibly due to a network error or a remote process "
-                "exiting prematurely.\n"
+                f"[rank{self.rank}]: ncclRemoteError: A call failed possibly due to a network error or a remote "
+                "process exiting prematurely.\n"
             )
             sys.exit(1)
 
