@@ -284,6 +284,17 @@ class LookingActivities:
                 },
             ),
         )
+        over = read_cursor(watched.cursor).over if watched is not None else None
+        if over is not None and over.attempt == view.restarts:
+            events.append(
+                c.NewEvent(
+                    key=f"{request.life_id}:hang-over:{over.attempt}:{over.step}",
+                    kind=c.EventKind.WATCHDOG,
+                    at=_now(),
+                    attempt=view.restarts,
+                    summary=f"steps go on after all ({over.summary})"[:900],
+                )
+            )
         if notes:
             events.append(
                 c.NewEvent(

@@ -136,7 +136,10 @@ class Pulse:
             lags = straggler.judge(pace, policy, metrics=metrics, before=cursor.straggler) if hung is None else None
         names = [event.key for event in events if not event.survived(pace.at)]
         names += _told_by(metrics, pace.at) if look is not None else []
-        judged: dict[str, object] = {"hang": hung, "straggler": lags, "nodes": tuple(names)}
+        over = cursor.over if cursor.over is not None and cursor.over.attempt == pace.attempt else None
+        if cursor.hang is not None and cursor.hang.attempt == pace.attempt and cursor.hang.step != pace.step:
+            over = cursor.hang
+        judged: dict[str, object] = {"hang": hung, "over": over, "straggler": lags, "nodes": tuple(names)}
         late = stored.looked_at is None or (now - stored.looked_at).total_seconds() >= KEEP_S
         if late or not pace.same_but_for_time(stored) or pace.attempt != stored.attempt:
             judged["pace"] = pace

@@ -99,19 +99,31 @@ class Settling:
         if self.pending_at is None:
             self.pending_at = now
             await self._rearm()
+        if self._parked and view.eligible_time is not None and view.eligible_time + NEAR_ENOUGH < self._parked_until:
+            await self._apply(view, "the late start was not there")
+            return None
         await self._move_up(view, now)
         if view.unplaceable:
             return await self._stuck(view, now)
         self.stuck_since = None
         queued = view.reason.lower().strip("()") not in {"begintime", "none", ""}
-        if queued and now >= self.request.acted_at + SEEN_AGAIN and now >= self.pending_at + SEEN_AGAIN:
+        if (queued or self._parked) and now >= self.request.acted_at + SEEN_AGAIN and now >= self.pending_at + SEEN_AGAIN:
             return self._outcome(OutcomeKind.WAITING, view, f"verified; waits in the queue ({view.reason})")
         return None
+
+    @property
+    def _parked(self) -> bool:
+        """The job was given a late start on purpose: it waits there for a person's answer."""
+        return self.request.lease_s == self.request.start_delay_s
+
+    @property
+    def _parked_until(self) -> datetime:
+        return self.request.acted_at + timedelta(seconds=self.request.start_delay_s)
 
     async def _move_up(self, view: JobView, now: datetime) -> None:
         """The nodes are free: the start need not wait for the end of the lease (or of the credential's life)."""
         request = self.request
-        if request.lease_s == request.start_delay_s or view.eligible_time is None:
+        if self._parked or view.eligible_time is None:
             return
         wanted = max(request.acted_at, self.pending_at or now) + timedelta(seconds=request.start_delay_s)
         if view.eligible_time > wanted + NEAR_ENOUGH and view.eligible_time > now + NEAR_ENOUGH:

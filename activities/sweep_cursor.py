@@ -25,6 +25,7 @@ class SweepCursor(Record):
     note: str = ""
     pace: Pace = Pace()
     hang: Hang | None = None
+    over: Hang | None = Field(default=None, description="the last hang that was none: steps went on in that attempt")
     straggler: Straggler | None = None
     nodes: tuple[str, ...] = Field(default=(), description="what is the matter with its nodes, by name")
     told: tuple[str, ...] = ()
@@ -45,7 +46,7 @@ class SweepCursor(Record):
 
     def with_judgement_of(self, newer: SweepCursor) -> SweepCursor:
         """This cursor with the newer one's judgements only: logs count as unread."""
-        update = {name: getattr(newer, name) for name in ("pace", "hang", "straggler", "nodes")}
+        update = {name: getattr(newer, name) for name in ("pace", "hang", "over", "straggler", "nodes")}
         return self.model_copy(update=update)
 
     def without_judgement(self) -> SweepCursor:

@@ -5,6 +5,7 @@ Only what is completed counts: a checkpoint that is being saved does not, a step
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -34,6 +35,11 @@ class Dialect:
     @cached_property
     def step(self) -> Any:
         return expression(self.text)
+
+    @cached_property
+    def groups(self) -> Mapping[bytes, int]:
+        """The numbers of its groups."""
+        return dict(self.step.groupindex)
 
 
 _COUNT = r"(?P<step>\d{1,12})(?:\]|\b)(?: ?(?:/|of) ?(?P<total>\d{1,12})\b)?"

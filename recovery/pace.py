@@ -108,6 +108,9 @@ class Pace(Record):
     words: tuple[str, ...] = ()
     words_at: Time | None = None
 
+    knows_steps: bool = Field(
+        default=False, description="a completed step was ever read; otherwise nobody may understand how it writes them"
+    )
     open: Window = Window()
     windows: tuple[Window, ...] = ()
     in_a_row: int = Field(default=0, description="pauses one after the other, up to now")
@@ -123,11 +126,6 @@ class Pace(Record):
     def longest_s(self) -> float:
         """Longest normal wait for a new step; 0 while unknown."""
         return max((window.longest for window in (*self.windows, self.open)), default=0.0)
-
-    @property
-    def knows_steps(self) -> bool:
-        """Whether a completed step of this job was ever read: otherwise nobody may understand how it writes them."""
-        return self.step is not None or bool(self.windows or self.starts or self.pauses)
 
     def quiet_s(self, now: datetime) -> float:
         """Seconds without a new completed step in which somebody looked."""
@@ -177,6 +175,7 @@ def after(pace: Pace, look: Look, *, window_s: float, outage_s: float) -> Pace:
         update={
             "step": look.step,
             "at": look.at,
+            "knows_steps": True,
             "blind_s": 0.0,
             "looks": pace.looks + 1,
             "phase": look.phase or Phase.NONE,
@@ -187,7 +186,7 @@ def after(pace: Pace, look: Look, *, window_s: float, outage_s: float) -> Pace:
 
 
 def _next_attempt(pace: Pace, look: Look) -> Pace:
-    kept = ("windows", "pauses", "saves", "evals", "starts", "usual_s")
+    kept = ("knows_steps", "windows", "pauses", "saves", "evals", "starts", "usual_s")
     learned = {name: getattr(pace, name) for name in kept}
     return Pace(attempt=look.attempt, begun=look.at, **learned)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -39,10 +39,10 @@ MARKS = 2_000
 """Most step lines remembered by place: the latest."""
 
 EVERY = 200
-"""So many step lines of one log are all looked at where `every` is asked for, later the first and last of a block."""
+"""So many step lines of one log are all looked at where `every` is asked for, later only the last ones of a block."""
 
 LATEST = 3
-"""Of these, so many of the last."""
+"""So many."""
 
 TRIES = 2_000
 """Most lines of a block that are tried in vain in one dialect, from either end."""
@@ -95,7 +95,7 @@ class ProgressReader:
         self.resumed: tuple[StepMark, ...] = ()
         """Where the counter jumped back: the first steps after it, at most 20."""
         self.marks: deque[StepMark] = deque(maxlen=MARKS)
-        """Step lines by place, the latest: all of blocks read with `every`, first and last of the others."""
+        """Step lines by place, the latest: all of blocks read with `every`, the last one of the others."""
 
     def read(self, block: Block, *, every: bool = False, checkpoints: Sequence[int] | None = None) -> None:
         """Takes in the next block. `every` remembers each step line, to tell what came after a fault.
@@ -148,7 +148,7 @@ class ProgressReader:
         return True
 
     def _marks_of(self, block: Block, every: bool) -> list[StepMark]:
-        """First and last step of the block, or each of them, in the first dialect that is spoken in it."""
+        """The last step of the block (and the first of the log), or each one, in the first dialect spoken in it."""
         count = LATEST if every else 1
         heard = self._heard
         if heard is not None and (last := _last(heard, block, count, TRIES if self._own else QUICK_TRIES)):
@@ -174,8 +174,10 @@ class ProgressReader:
             self._left -= len(marks)
             if self._left > 0:
                 return _placed(block, marks)
-        first = next(_forwards(dialect, block), last[0])
-        return _placed(block, [first, *last] if first.offset < last[0].offset else last)
+        if self.first is None:
+            first = next(_forwards(dialect, block), last[0])
+            last = [first, *last] if first.offset < last[0].offset else last
+        return _placed(block, last)
 
     def _hear(self, dialect: Dialect) -> None:
         """A log rarely changes its dialect; where a better one than bars is spoken, bars count no more."""
@@ -196,7 +198,7 @@ class ProgressReader:
         for place in reversed(places):
             start, end = block.span(max(0, place - 1))
             line = block.text[max(start, place - LINE_BYTES) : min(end, place + LINE_BYTES)]
-            if (match := BEGUN.search(line)) is not None:
+            if b"checkpoint-" in line and (match := BEGUN.search(line)) is not None:
                 begun.append(int(match.group(1)))
             elif not done and (match := next(filter(None, (rule.search(line) for rule in CHECKPOINTS)), None)):
                 done = True
@@ -271,11 +273,11 @@ def _mark(dialect: Dialect, line: bytes, start: int) -> StepMark | None:
 
 def _placed(block: Block, marks: list[StepMark]) -> list[StepMark]:
     """Marks with their place in the log."""
-    return [replace(mark, offset=block.line_offset(mark.offset)) for mark in marks]
+    return [StepMark(block.line_offset(mark.offset), mark.step, mark.total, mark.line) for mark in marks]
 
 
 def _number(match: Any, dialect: Dialect, name: bytes) -> int | None:
-    if name not in dialect.step.groupindex or (text := match.group(dialect.step.groupindex[name])) is None:
+    if name not in dialect.groups or (text := match.group(dialect.groups[name])) is None:
         return None
     digits = text.strip().replace(b",", b"")
     return int(digits) if digits.isdigit() and len(digits) <= 12 else None

@@ -197,6 +197,8 @@ class Acting(Ledger):
         state.tell(workflow.now(), "step", f"{intent.action.value}: {result.message or 'accepted by Slurm'}")
         if intent.action is Action.STOP:
             state.stopped = state.own_stop = True
+        if intent.action is Action.RELEASE:
+            state.expected_restart = state.waiting_first_step = intent.restart_count
         if intent.action not in {Action.RESTART, Action.GUARD}:
             kind = {
                 Action.STOP: OutcomeKind.STOPPED,

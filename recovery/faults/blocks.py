@@ -6,6 +6,7 @@ whatever stands in it: lines without end, NUL bytes, invalid UTF-8. No matching 
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
@@ -17,8 +18,13 @@ BLOCK_BYTES = 1 << 20
 LINE_CHARACTERS = 2_000
 """Longest text kept of one line."""
 
+FEW_SEQUENCES = 200
+"""So many terminal sequences of a block are looked for one by one: garbage holds a few by chance."""
+
 _ESCAPE = b"\x1b"
-_PARAMETERS = bytes(range(0x20, 0x40))  # what may stand between ESC [ and its final byte
+_SEQUENCE = _ESCAPE + b"["
+# Never goes back over what it took (*+), so that no text makes it slow.
+_COLOUR = re.compile(rb"\x1b\[[\x20-\x3f]*+[A-Za-z]")
 _UNPRINTABLE = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if code != 0x09}
 
 
@@ -129,10 +135,14 @@ def _line_ends(data: bytes) -> list[int]:
 
 
 def _without_colours(data: bytes) -> bytes:
-    """Removes terminal control sequences (ESC [ … letter). Splitting keeps this linear on hostile input."""
-    first, *rest = data.split(_ESCAPE + b"[")
-    pieces = [first]
-    for piece in rest:
-        body = piece.lstrip(_PARAMETERS)
-        pieces.append(body[1:] if body[:1].isalpha() else piece)
-    return b"".join(pieces)
+    """Removes terminal control sequences (ESC [ … letter), in time that grows with the data only."""
+    if data.count(_SEQUENCE) > FEW_SEQUENCES:
+        return _COLOUR.sub(b"", data)
+    pieces, kept = [], 0
+    at = data.find(_SEQUENCE)
+    while at >= 0:
+        if (match := _COLOUR.match(data, at)) is not None:
+            pieces.append(data[kept:at])
+            kept = match.end()
+        at = data.find(_SEQUENCE, at + len(_SEQUENCE))
+    return b"".join((*pieces, memoryview(data)[kept:])) if pieces else data

@@ -78,7 +78,7 @@ def _measured(folder: Path, given: argparse.Namespace) -> Report:
         ("full pass: catalogue and progress", f"{healthy_mbs:,.0f}", f"{peak:.0f}", f"{full[0]['patterns']} patterns"),
         ("grep -E, as many alternations", f"{grep_mbs:,.0f}", "", f"{len(words)} words"),
         ("one compiled re per pattern and line", f"{loop_mbs:,.1f}", "", f"{per_line[0]['bytes'] / 1e6:.1f} MB of it"),
-        ("full pass, a quarter of the log", f"{speed(small['cpu_s'], quarter_size):,.0f}", f"{small['peak_mb']:.0f}", ""),
+        ("full pass, a quarter of it", f"{speed(small['cpu_s'], quarter_size):,.0f}", f"{small['peak_mb']:.0f}", ""),
         ("full pass, lines of 1 MB", f"{long_mbs:,.0f}", "", f"{hostile_bytes / 1e6:.0f} MB"),
         ("full pass, random bytes", f"{noise_mbs:,.0f}", "", f"{hostile_bytes / 1e6:.0f} MB"),
     ]  # fmt: skip

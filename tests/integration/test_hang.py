@@ -20,7 +20,7 @@ POLICY = {
     "hang_floor_s": 8,
     "hang_start_s": 25,
     "hang_phase_s": 40,
-    "hang_one_witness_s": 6,
+    "hang_one_witness_s": 8,
     "straggler_for_s": 12,
     "straggler_drop": 0.4,
 }
@@ -129,6 +129,10 @@ def test_each_way_to_get_nowhere_is_seen_and_recovered_once(stage: Stage) -> Non
         assert [event.body["rule"] for event in stage.events(job, EventKind.ADVICE, action="restart")] == ["hang"]
         found = stage.events(job, EventKind.FINDING, signature="hang.no_step")
         assert found and found[-1].body["certainty"] == "confirmed"
+        life = stage.events(job)[0].life_id
+        assert life is not None
+        hung = stage.store.attempts(life)[0]
+        assert (hung.ended_by_us, hung.restarted_by) == (False, "relight"), "a hang is a fault and costs budget"
     assert stage.slurm.show(jobs["rebooted"])["ExcNodeList"] == rebooted
     verdict = stage.events(jobs["rebooted"], EventKind.VERDICT)[-1].body
     assert verdict["fault_class"] == "hardware"
@@ -181,6 +185,22 @@ def test_a_start_up_without_end_and_a_script_that_outlives_its_ranks_are_restart
     rules = [event.body["rule"] for event in stage.events(job, EventKind.ADVICE, action="restart")]
     assert rules == ["suspect", "hang"]
     _cancel(stage, jobs.values())
+
+
+def test_a_hang_that_was_none_is_told_to_be_over(stage: Stage) -> None:
+    faults = stage.faults("paused")
+    job = _submit(stage, "paused", "exec TRAIN", faults)
+    _until(stage, job, lambda job: stage.trained(job, 60), "it trains")
+    pids = stage.slurm.rank_pids(job, _other_node(stage, job))
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    _until(stage, job, lambda job: stage.events(job, EventKind.FINDING, certainty="suspected"), "a hang is suspected")
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    _until(stage, job, lambda job: stage.events(job, EventKind.WATCHDOG), "it is told that steps go on")
+    assert "steps go on" in stage.events(job, EventKind.WATCHDOG)[0].summary
+    assert stage.restarts(job) == 0, _story(stage, job)
+    _cancel(stage, [job])
 
 
 def test_what_only_looks_stuck_is_left_alone(stage: Stage) -> None:

@@ -121,7 +121,7 @@ def test_of_two_states_only_time_may_differ() -> None:
     assert not after(later, Look(at=moment(103), attempt=0, step=21), window_s=150, outage_s=15).same_but_for_time(pace)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_it_stays_small_and_survives_its_json(seed: int) -> None:
     random = Random(seed)
