@@ -107,7 +107,8 @@ class Settling:
             return await self._stuck(view, now)
         self.stuck_since = None
         queued = view.reason.lower().strip("()") not in {"begintime", "none", ""}
-        if (queued or self._parked) and now >= self.request.acted_at + SEEN_AGAIN and now >= self.pending_at + SEEN_AGAIN:
+        seen_again = now >= max(self.request.acted_at, self.pending_at) + SEEN_AGAIN
+        if (queued or self._parked) and seen_again:
             return self._outcome(OutcomeKind.WAITING, view, f"verified; waits in the queue ({view.reason})")
         return None
 

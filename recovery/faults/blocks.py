@@ -136,13 +136,13 @@ def _line_ends(data: bytes) -> list[int]:
 
 def _without_colours(data: bytes) -> bytes:
     """Removes terminal control sequences (ESC [ … letter), in time that grows with the data only."""
-    if data.count(_SEQUENCE) > FEW_SEQUENCES:
-        return _COLOUR.sub(b"", data)
     pieces, kept = [], 0
     at = data.find(_SEQUENCE)
-    while at >= 0:
+    for _ in range(FEW_SEQUENCES):
+        if at < 0:
+            return b"".join((*pieces, memoryview(data)[kept:])) if pieces else data
         if (match := _COLOUR.match(data, at)) is not None:
             pieces.append(data[kept:at])
             kept = match.end()
         at = data.find(_SEQUENCE, at + len(_SEQUENCE))
-    return b"".join((*pieces, memoryview(data)[kept:])) if pieces else data
+    return _COLOUR.sub(b"", data)
