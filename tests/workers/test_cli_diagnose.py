@@ -68,6 +68,7 @@ def test_several_files_are_one_log_though_the_first_ends_in_the_middle_of_a_line
 @pytest.mark.parametrize(
     ("content", "told"),
     [(b"\x1f\x8bnot gzip at all", "Unknown compression method"), (gzip.compress(LOG)[:40], "damaged")],
+    ids=["not-gzip", "cut-off"],
 )
 def test_damaged_archives_are_unusable(relight: Relight, tmp_path: Path, content: bytes, told: str) -> None:
     path = tmp_path / "x.gz"
