@@ -136,7 +136,8 @@ def _line_ends(data: bytes) -> list[int]:
 
 def _without_colours(data: bytes) -> bytes:
     """Removes terminal control sequences (ESC [ … letter), in time that grows with the data only."""
-    pieces, kept = [], 0
+    pieces: list[bytes] = []
+    kept = 0
     at = data.find(_SEQUENCE)
     for _ in range(FEW_SEQUENCES):
         if at < 0:
