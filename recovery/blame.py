@@ -133,7 +133,7 @@ def _cannot_tell(view: JobView, counting: Sequence[Finding]) -> Verdict:
     if not counting:
         return Verdict(fault_class=FaultClass.NONE, retry=Retry.HANDS_OFF, reason="nothing speaks of a fault")
     first = min(counting, key=lambda one: (one.role is Role.CASCADE, one.trusted, _moment(one)))
-    exits = [one for one in counting if one.signature == "srun.task_exited"]
+    exits = [one for one in counting if one.signature == "srun.task_exited" and one.role is Role.SYMPTOM]
     # srun only tells which task ended first with an error, often a victim's.
     suspects, dropped = _suspects(view, exits[:1], at_most=Confidence.LOW)
     reason = f"cannot tell why: {first.summary}; no cause is shown"

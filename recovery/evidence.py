@@ -92,15 +92,17 @@ def evidence_of(
     *,
     marks: Sequence[StepMark] = (),
     source: str = "",
+    files: Sequence[str] = (),
 ) -> Evidence:
-    """The same, with what was left out and why."""
+    """The same, with what was left out and why. `files` are the names of all files of the attempt."""
     placed = with_tables(hits)
     weighed = weigh(placed, marks)
-    maker = _Maker(placed, [one.hit for one in weighed if one.counts], attempt_number, view, seen_at, source)
+    maker = _Maker(placed, [one.hit for one in weighed if one.counts], attempt_number, view, seen_at, source, files)
     findings: dict[str, Finding] = {}
     order: dict[str, tuple[int, int]] = {}
     taken: Counter[str] = Counter()
-    for one in weighed:
+    # What counts comes first: the same words may stand twice, survived the first time and not the second.
+    for one in sorted(weighed, key=lambda one: not one.counts):
         hit = one.hit
         if not (one.counts or one.survived) or taken[hit.signature.id] >= PER_SIGNATURE:
             continue
@@ -136,6 +138,7 @@ class _Maker:
         view: JobView,
         seen_at: datetime,
         source: str,
+        files: Sequence[str],
     ) -> None:
         self.standing = standing
         self.ranks = RankMap(hits)
@@ -145,7 +148,7 @@ class _Maker:
         self.source = source
         self.lines = Counter(one.signature.id for one in hits)
         self.addresses = AddressMap(hits, view.nodes)
-        self.files = nodes_of_files(hits, view.nodes)
+        self.files = nodes_of_files(files, hits, view.nodes)
         self.shared_ends = _shared_ends(standing, self._peer, self._reporter)
 
     def finding(self, hit: Hit, why_not: str) -> Finding:

@@ -43,6 +43,7 @@ class LogReader:
         self._head = b""
         self._last = b""
         self._ends: list[bytes] = []
+        self._files: list[str] = []
         self.hits: list[Hit] = []
         self.progress = ProgressReader(own=own)
         self.lines = 0
@@ -57,6 +58,7 @@ class LogReader:
             self._base += FILE_SPAN
             self._ends.append(self._last)
         self._scanner.source = source
+        self._files.append(source)
         self._cutter = BlockCutter(offset=self._base + offset, line=line)
 
     def feed(self, data: bytes) -> None:
@@ -71,6 +73,7 @@ class LogReader:
             self._read(block)
             self.lines += 1
             self.whole = False
+        self.progress.finish()
 
     @property
     def seen(self) -> Counter[str]:
@@ -85,7 +88,7 @@ class LogReader:
         hits, marks = self.hits, list(self.progress.marks)
         if self._base:
             hits, marks = in_time(hits, marks, file_span=FILE_SPAN, zone=zone, now=seen_at)
-        return evidence_of(hits, attempt, view, seen_at, marks=marks)
+        return evidence_of(hits, attempt, view, seen_at, marks=marks, files=self._files)
 
     def first_at(self) -> datetime | None:
         """The first time that is written in the log."""

@@ -42,7 +42,7 @@ EVERY = 200
 """So many step lines of one log are all looked at where `every` is asked for, later only the last ones of a block."""
 
 LATEST = 3
-"""So many."""
+"""So many step lines of the end of a file are remembered."""
 
 TRIES = 2_000
 """Most lines of a block that are tried in vain in one dialect, from either end."""
@@ -52,6 +52,9 @@ QUICK_TRIES = 64
 
 LINE_BYTES = 4_096
 """How much of a long line, to either side of the anchor, is looked at."""
+
+PASSED = 3
+"""A bar that did not come to its end in sight is over when so many blocks after it end with another one."""
 
 SHORTER_BAR = 5
 """A finished bar is not replaced by one that is so many times shorter: that is the evaluation at the end."""
@@ -87,6 +90,8 @@ class ProgressReader:
         self._heard: Dialect | None = own
         self._left = EVERY
         self._begun: int | None = None
+        self._passed = 0
+        self._final: tuple[Dialect, Block] | None = None
         self.first: StepMark | None = None
         self.last: StepMark | None = None
         self.highest: int | None = None
@@ -95,7 +100,8 @@ class ProgressReader:
         self.resumed: tuple[StepMark, ...] = ()
         """Where the counter jumped back: the first steps after it, at most 20."""
         self.marks: deque[StepMark] = deque(maxlen=MARKS)
-        """Step lines by place, the latest: all of blocks read with `every`, the last one of the others."""
+        """Step lines by place, the latest: all of blocks read with `every`, the last one of the others; after
+        `finish` the last three are the last ones of the log."""
 
     def read(self, block: Block, *, every: bool = False, checkpoints: Sequence[int] | None = None) -> None:
         """Takes in the next block. `every` remembers each step line, to tell what came after a fault.
@@ -103,10 +109,13 @@ class ProgressReader:
         `checkpoints` are the places of CHECKPOINT_MARK in it, the last ones; None: they are searched here.
         """
         before = self._begun
-        for mark in self._marks_of(block, every):
+        marks = self._marks_of(block, every)
+        for mark in marks:
             self._take(mark)
             if before is not None and mark.step > before:
                 self._saved(before)
+        if marks and self.last is not None:
+            self._passed = self._passed + 1 if self.last.offset < marks[-1].offset else 0
         self._read_checkpoints(block, _checkpoint_places(block) if checkpoints is None else checkpoints)
 
     def progress(self, attempt: int, *, at: datetime | None = None) -> Progress:
@@ -141,20 +150,32 @@ class ProgressReader:
         if last is None or last.total is None or mark.total in {None, last.total}:
             return True
         assert mark.total is not None
-        done = last.step >= last.total
+        done = last.step >= last.total or self._passed >= PASSED
         if mark.total < last.total and (not done or mark.total * SHORTER_BAR < last.total):
             return False
         self.first = self.highest = None  # what was there before was another thing
         return True
 
+    def finish(self) -> None:
+        """Ends a file: remembers its last steps, by which it is told whether a fault was survived."""
+        if self._final is None:
+            return
+        dialect, block = self._final
+        latest = _placed(block, _last(dialect, block, LATEST, TRIES))
+        if dialect.weak and self.last is not None:  # bars of an evaluation may stand last
+            latest = [mark for mark in latest if mark.total == self.last.total]
+        while self.marks and latest and self.marks[-1].offset >= latest[0].offset:
+            self.marks.pop()
+        self.marks += latest
+        self._final = None
+
     def _marks_of(self, block: Block, every: bool) -> list[StepMark]:
         """The last step of the block (and the first of the log), or each one, in the first dialect spoken in it."""
-        count = LATEST if every else 1
         heard = self._heard
-        if heard is not None and (last := _last(heard, block, count, TRIES if self._own else QUICK_TRIES)):
+        if heard is not None and (last := _last(heard, block, 1, TRIES if self._own else QUICK_TRIES)):
             return self._with_others(heard, block, last, every)
         for dialect in self._spoken_in(block):
-            if last := _last(dialect, block, count, TRIES):
+            if last := _last(dialect, block, 1, TRIES):
                 self._hear(dialect)
                 return self._with_others(dialect, block, last, every)
         return []
@@ -169,6 +190,7 @@ class ProgressReader:
                 yield DIALECTS[number]
 
     def _with_others(self, dialect: Dialect, block: Block, last: list[StepMark], every: bool) -> list[StepMark]:
+        self._final = (dialect, block)
         if every and self._left > 0:
             marks = list(islice(_forwards(dialect, block), self._left))
             self._left -= len(marks)

@@ -15,6 +15,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, cast
 
+from recovery.faults.blocks import BLOCK_BYTES
 from workers.screen import UNUSABLE, Trouble
 
 if sys.version_info >= (3, 14):
@@ -22,7 +23,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-CHUNK = 1 << 20
+CHUNK = BLOCK_BYTES
 GZIP = b"\x1f\x8b"
 ZSTD = b"\x28\xb5\x2f\xfd"
 ZSTD_SKIPPED = b"\x2a\x4d\x18"

@@ -40,6 +40,9 @@ class LogCursor(Record):
     offset: int = Field(default=0, description="behind the last whole line that was read")
     line: int = Field(default=1, description="number of the line that stands there")
     begin: int = Field(default=0, description="where the attempt begins in the file; not 0 with --open-mode=append")
+    before: int = Field(
+        default=0, description="where the attempt before that one began: slurmctld may forget a restart"
+    )
     attempt: int = 0
     size: int = Field(default=0, description="of the file at the last look")
     mark: int = Field(default=0, description="checksum of the bytes before the offset: a rewritten file is recognised")
@@ -239,12 +242,14 @@ def _read(descriptor: int, start: int, length: int) -> bytes:
 
 def _moved(cursor: LogCursor, rewritten: bool, found: os.stat_result, attempt: int | None, waiting: bool) -> LogCursor:
     """The cursor before reading: back at the beginning of a rewritten file, and knowing where the attempt begins."""
-    changes: dict[str, int] = {"offset": 0, "line": 1, "begin": 0} if rewritten else {}
+    changes: dict[str, int] = {"offset": 0, "line": 1, "begin": 0, "before": 0} if rewritten else {}
     if attempt is not None:
+        if attempt < cursor.attempt and not rewritten:
+            changes |= {"begin": cursor.before, "before": 0}
+        elif attempt != cursor.attempt and not rewritten:
+            changes |= {"begin": cursor.offset, "before": cursor.begin if attempt == cursor.attempt + 1 else 0}
         if waiting:
             changes["begin"] = found.st_size
-        elif attempt != cursor.attempt and not rewritten:
-            changes["begin"] = cursor.offset
         changes["attempt"] = attempt
     return cursor.model_copy(update=changes) if changes else cursor
 
@@ -287,6 +292,8 @@ def _begin(descriptor: int, found: os.stat_result, cursor: LogCursor | None, att
         return 0
     if cursor.attempt == attempt:
         return cursor.begin
+    if cursor.attempt == attempt + 1:
+        return cursor.before
     return cursor.offset if cursor.attempt < attempt else 0
 
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import accumulate
 
-BLOCK_BYTES = 1 << 20
-"""Size of a block, to which less than as much of an unfinished line may be added."""
+BLOCK_BYTES = 1 << 19
+"""Size of a block, to which less than as much of an unfinished line may be added. What is done to a block makes copies
+of it: larger ones fall out of the caches, smaller ones spend the time between the blocks."""
 
 LINE_CHARACTERS = 2_000
 """Longest text kept of one line."""

@@ -55,8 +55,8 @@ def names_in(text: str) -> tuple[str, ...]:
         return (text,)
     names: list[str] = []
     for part in match[2].split(","):
-        first, _, last = part.partition("-")
-        last = last or first
+        first, dash, last = part.partition("-")
+        last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and len(first) <= 9 and len(last) <= 9):
             return (text,)
         numbers = range(int(first), min(int(last), int(first) + MOST_NAMES) + 1)
@@ -141,11 +141,11 @@ class RankMap:
         return {rank: words[-1][1] for rank, words in self._known.items()}
 
 
-def nodes_of_files(hits: Sequence[Hit], nodes: Nodes) -> dict[str, Told]:
+def nodes_of_files(files: Iterable[str], hits: Sequence[Hit], nodes: Nodes) -> dict[str, Told]:
     """Which node wrote which of several files: by the file's name, or since only that node speaks in it."""
-    sources = {hit.source for hit in hits if hit.source}
+    sources = sorted(set(files))
     if len(sources) < 2:
-        return {}
+        return {}  # the only file is everybody's, whatever its name
     found: dict[str, Told] = {}
     for source in sources:
         name = source.replace("\\", "/").rsplit("/", 1)[-1]

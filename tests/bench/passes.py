@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-CHUNK = 1 << 20
+CHUNK = 1 << 19
 
 
 def full(path: Path, patterns: int) -> dict[str, Any]:

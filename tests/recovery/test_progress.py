@@ -38,6 +38,47 @@ def read(text: str | bytes, *, piece: int = 1 << 20, every: bool = False, own: s
         ("\x1b[32mstep 33\x1b[0m loss 1.5", 33),
         ("train:  45%|####5     | 9/20 [00:05<00:06,  1.71it/s, loss=7.1]", 9),
         ("Training: 3%|3 | 377/2724 [13:55:57<86:19:10, 132.41s/it]", 377),
+        # Megatron-DeepSpeed
+        (
+            " iteration     8100/   50000 | consumed samples: 1 | elapsed time per iteration (s): 5.21 | learning rate:"
+            " 3.0E-04 | samples per second: 98.2 | TFLOPs: 151.2 |",
+            8100,
+        ),
+        # NeMo
+        ("Training epoch 0, iteration 119/9999 | lr: 0.0003 | global_step: 119 | reduced_train_loss: 2.3", 119),
+        (
+            "Epoch 0:   6%|█▏        | 32040/500150 [6:28:43<94:39:17, 1.37it/s, v_num=1, reduced_train_loss=2.1,"
+            " global_step=3.2e+4, consumed_samples=8.2e+6]",
+            32040,
+        ),
+        ("Epoch 3:  50%|█████     | 500/1000 [01:00<01:00, 8.33it/s, v_num=1]", 3500),
+        # Hugging Face Trainer: the loss has no step, the bar has
+        ("{'loss': 2.0491, 'learning_rate': 5e-05, 'epoch': 0.28}\n 14%|█▍ | 377/2724 [13:55<86:19, 132.41s/it]", 377),
+        ("{'loss': 1.2, 'global_step/max_steps': '185/619', 'percentage': '29.89%'}", 185),
+        # DeepSpeed
+        (
+            "[2026-11-12 03:14:15,250] [INFO] [logging.py:96:log_dist] [Rank 0] step=510, skipped=8, lr=[1e-4], mom=0",
+            510,
+        ),
+        # torchtune, litgpt, lit-llama, nanoGPT
+        ("1|53|Loss: 2.9911: 12%|█▏        | 53/440 [02:01<14:46,  2.29s/it]", 53),
+        ("Step 53 | loss:2.9911 lr:2e-05 tokens_per_second_per_gpu:3021.5", 53),
+        ("Epoch 1 | iter 160 step 10 | loss train: 2.123, val: n/a | iter time: 300.10 ms (step)", 10),
+        ("iter 100: loss 2.9911, time 400.10ms, mfu 32.50%", 100),
+        # torchtitan, MaxText and other JAX trainers, fairseq, composer
+        (
+            "[rank0]:[titan] 2026-11-12 03:14:15,250 - root - INFO - step: 10  loss:  7.1  grad_norm:  1.2  tps: 3,000",
+            10,
+        ),
+        ("completed step: 120, seconds: 1.234, TFLOP/s/device: 150.123, loss: 2.31", 120),
+        ("I1112 03:14:15.250000 140 train.py:220] step 120 loss 2.31", 120),
+        ('{"epoch": 1, "update": 0.2, "loss": "10.1", "ppl": "1000", "num_updates": "700", "lr": "1e-4"}', 700),
+        ("[batch=99/3000]:", 99),
+        ("7it [00:03,  2.1it/s]", 7),
+        # the same behind the labels that launchers put before lines
+        ("12:  iteration     8100/   50000 | elapsed time per iteration (ms): 5211.4 |", 8100),
+        ("[rank7]: step 57 | loss 2.3311", 57),
+        ("[1,12]<stdout>:step 57 | loss 2.3311", 57),
     ],
 )
 def test_a_completed_step_is_understood(line: str, expected: int) -> None:
@@ -56,6 +97,14 @@ def test_a_completed_step_is_understood(line: str, expected: int) -> None:
         "resuming from step 400",
         " validation loss at iteration 1000 | lm loss value: 7.1",
         "iteration 12 starts",
+        "Map: 100%|██████████| 5000/5000 [00:03<00:00, 1502.1it/s]",
+        "Loading checkpoint shards:  50%|█████     | 2/4 [00:10<00:10,  5.02s/it]",
+        "Validation DataLoader 0:  50%|█████     | 2/4 [00:10<00:10,  5.02s/it]",
+        "Sanity Checking DataLoader 0: 100%|██████████| 2/2 [00:00<00:00, 12.1it/s]",
+        "Fetching 3 files:  33%|███▎      | 1/3 [00:01<00:02,  1.2s/it]",
+        "iter_num: 0, max_iters: 600000",
+        "num_updates is not set",
+        "{'eval_loss': 2.04, 'eval_steps_per_second': 3.1, 'epoch': 0.28}",
         "  successfully loaded checkpoint from /ckpt at iteration 20",
     ],
 )
@@ -72,6 +121,10 @@ def test_settings_evaluations_and_starts_are_no_steps(line: str) -> None:
         ("Saved a checkpoint for step 77 in 3.1 s", 77),
         ("checkpoint saved: /ckpt/run/step=400.pt", 400),
         ("Checkpoint at step 90 is complete", 90),
+        ("[Torch] Checkpoint global_step500 is ready now!", 500),
+        ("Async checkpoint save for step 2000 (/ckpt/step=2000-last) finalized successfully.", 2000),
+        ("I1112 03:14:15 checkpointing.py:12] saved a checkpoint at step 100", 100),
+        ("Finished async save of checkpoint to /ckpt/run7/checkpoints/300", 300),
     ],
 )
 def test_a_completed_checkpoint_is_understood(line: str, expected: int) -> None:
@@ -87,6 +140,10 @@ def test_a_completed_checkpoint_is_understood(line: str, expected: int) -> None:
         "  successfully loaded checkpoint from /ckpt at iteration 20",
         "checkpoint interval: 100 steps",
         "failed to save checkpoint at step 20",
+        "scheduled an async checkpoint save at iteration      20 to /ckpt",
+        "Epoch 0, global step 100: 'val_loss' reached 2.1 (best 2.1), saving model to '/ckpt/epoch=0-step=100.ckpt'",
+        "[Torch] Saving model checkpoint: /ckpt/global_step500/mp_rank_00_model_states.pt",
+        "Deleting older checkpoint [/out/checkpoint-5] due to args.save_total_limit",
     ],
 )
 def test_a_checkpoint_that_is_only_begun_or_loaded_does_not_count(line: str) -> None:
@@ -133,6 +190,65 @@ def test_a_step_on_the_border_of_two_pieces_is_read_once_whole() -> None:
     for block in [*cutter.feed(data[:-50]), *cutter.feed(data[-50:])]:
         reader.read(block, every=True)
     assert [mark.step for mark in reader.marks] == list(range(1, 11))
+
+
+def bar(step: int, total: int, name: str = "") -> str:
+    return f"{name}{100 * step // total:3d}%|#### | {step}/{total} [00:05<00:06,  1.71it/s]\r"
+
+
+def test_a_save_that_holds_the_training_up_is_done_when_a_later_step_is() -> None:
+    """As Hugging Face's Trainer saves: it tells only the beginning."""
+    begun = "Saving model checkpoint to /out/checkpoint-10\n"
+    assert read(bar(10, 40) + "\n" + begun).checkpoint is None
+    assert read(bar(10, 40) + "\n" + begun + bar(11, 40)).checkpoint == 10
+    assert read(bar(10, 40) + "\n" + begun + bar(11, 40), piece=40).checkpoint == 10
+    assert read(bar(10, 40) + "\n" + begun + bar(20, 40) + "\n" + begun.replace("-10", "-20")).checkpoint == 10
+
+
+def test_a_bar_is_drawn_over_and_over_in_one_line() -> None:
+    reader = read("".join(bar(number, 400) for number in range(1, 301)))
+    assert (reader.highest, reader.total) == (300, 400)
+    assert read("".join(bar(number, 400) for number in range(1, 301)), every=True).first == reader.first
+
+
+def test_the_bar_of_an_evaluation_in_between_does_not_count() -> None:
+    evaluation = "".join(bar(number, 20) for number in range(1, 21))
+    assert read(bar(377, 2724) + evaluation + bar(378, 2724), every=True).highest == 378
+    assert read(bar(377, 2724) + evaluation).highest == 377
+    assert read(bar(2724, 2724) + evaluation).highest == 2724
+
+
+def test_a_bar_that_goes_before_the_training_does_not_count() -> None:
+    before = "".join(bar(number, 100) for number in range(1, 101))
+    reader = read(before + bar(1, 60) + bar(2, 60), every=True)
+    assert (reader.highest, reader.total) == (2, 60)
+
+
+def test_a_bar_whose_end_was_not_seen_does_not_hide_the_trainings_for_ever() -> None:
+    training = "".join(bar(number, 3000) for number in range(1, 3001))
+    reader = read(bar(1, 9000) + training, piece=20_000)
+    assert (reader.highest, reader.total) == (3000, 3000)
+
+
+def test_windows_line_ends_and_colours_are_understood() -> None:
+    text = "".join(f"\x1b[32mstep {number}\x1b[0m loss 1.5\r\n" for number in range(1, 8))
+    reader = read(text, every=True)
+    assert [mark.step for mark in reader.marks] == list(range(1, 8))
+    assert [text.encode()[mark.offset :].startswith(b"\x1b[32mstep") for mark in reader.marks] == [True] * 7
+
+
+def test_a_log_that_tells_no_steps_costs_little_and_tells_nothing() -> None:
+    reader = read("nothing of interest in step with anything\n" * 30_000)
+    assert (reader.highest, list(reader.marks)) == (None, [])
+
+
+def test_the_last_steps_of_a_log_are_remembered_by_place() -> None:
+    text = steps(1, 4_000)
+    reader = read(text)
+    reader.finish()
+    assert [mark.step for mark in reader.marks][-3:] == [3_998, 3_999, 4_000]
+    places = [text.encode()[mark.offset :].split(b"iteration")[1].split(b"/")[0].strip() for mark in reader.marks]
+    assert [int(place) for place in places] == [mark.step for mark in reader.marks]
 
 
 def test_a_jobs_own_expression_is_used_instead() -> None:
