@@ -22,6 +22,8 @@ from tests.integration.sabotage import Sabotage
 from tests.services import PostgresServer, TemporalServer
 from tests.stage import Stage
 
+pytestmark = pytest.mark.chaos
+
 
 @pytest.fixture(scope="module")
 def sabotage() -> Iterator[Sabotage]:

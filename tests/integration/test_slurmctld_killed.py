@@ -16,6 +16,8 @@ from tests.integration.sabotage import Sabotage
 from tests.integration.story import told_on_failure
 from tests.stage import Stage
 
+pytestmark = pytest.mark.chaos
+
 
 @pytest.fixture(scope="module")
 def sabotage() -> Iterator[Sabotage]:

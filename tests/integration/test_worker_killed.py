@@ -21,6 +21,8 @@ from tests.integration.sabotage import Sabotage
 from tests.integration.story import told_on_failure
 from tests.stage import RELIGHT, Stage
 
+pytestmark = pytest.mark.chaos
+
 BEFORE_AND_AFTER = pytest.mark.parametrize("order", ["worker-before", "worker-after"])
 
 
