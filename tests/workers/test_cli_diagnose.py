@@ -31,7 +31,7 @@ def test_a_fault_is_told_for_people_and_machines(relight: Relight, log: Path) ->
     assert "verdict: hardware" in shown.out
     assert "first cause: line 2: " in shown.out
     machine = relight("diagnose", str(log), "--nodes", "n[01-04]", "--json").json
-    assert (machine["fault"], machine["fault_class"], machine["last_step"]) == (True, "hardware", 7)
+    assert (machine["fault"], machine["class"], machine["last_step"]) == (True, "hardware", 7)
     assert machine["hosts"] == ["n01", "n02", "n03", "n04"]
 
 
@@ -62,7 +62,8 @@ def test_several_files_are_one_log_though_the_first_ends_in_the_middle_of_a_line
     first, second = tmp_path / "a.log", tmp_path / "b.log"
     first.write_bytes(b"no newline at the end")
     second.write_bytes(LOG)
-    assert relight("diagnose", str(first), str(second), "--json").json["first_cause"]["line"] == 3
+    cause = relight("diagnose", str(first), str(second), "--json").json["first_cause"]
+    assert (cause["source"], cause["line"]) == (str(second), 2)
 
 
 @pytest.mark.parametrize(
