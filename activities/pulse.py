@@ -28,7 +28,7 @@ from recovery.progress import Dialect, DialectError, own_dialect
 from recovery.records import JobState, Nodes, NodeView, Role
 
 NODES_EVERY_S = 10.0
-OUTAGE_S = 15.0
+OUTAGE_S = 30.0
 """Looks at a job that are further apart than this (or than five sweeps) mean that nobody looked meanwhile."""
 
 KEEP_S = 20.0

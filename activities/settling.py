@@ -147,7 +147,7 @@ class Settling:
             self.stuck_since = now
         if now < self.stuck_since + PATIENCE_WITH_REASON:
             return None
-        ours = tuple(name for name in self.request.ours if name in view.excluded)
+        ours = tuple(name for name in self.request.ours if name in view.excluded and name not in self.relaxed)
         if not ours:
             return self._outcome(OutcomeKind.STUCK, view, f"it cannot be placed ({view.reason}), and not because of us")
         nodes = await self.client.nodes()

@@ -22,6 +22,9 @@ nobody else does."""
 DEATHS = ("torchelastic.exit.9", "torchelastic.failed.9", "process.killed")
 """They tell that a process died, not why: everything else that is known goes before."""
 
+NAMED_BY = {"slurm.ended_by_node_failure": "slurm.node_failure"}
+"""Of one and the same event, the first line tells it and the second one where it was."""
+
 SHARED = 0.5
 """When more than this share of the nodes (of at least 3) report the same trouble, it lies in what they share."""
 
@@ -95,14 +98,16 @@ def _first_cause(view: JobView, causes: Sequence[Finding], testimony: Sequence[F
     if first.signature in ONE_NODE and (verdict := _on_one_node(view, first, same)) is not None:
         return verdict
     alike = {node for one in causes if one.fault_class is first.fault_class for node in one.nodes}
-    if first.fault_class not in NODE_CLASSES and len(alike) > 1 and alike >= set(view.nodes):
+    everywhere = first.everywhere or (len(alike) > 1 and alike >= set(view.nodes))
+    if first.fault_class not in NODE_CLASSES and everywhere:
         never = first.retry is Retry.ONCE or first.signature in ONE_NODE
         retry = Retry.NO if never else first.retry
         return _verdict(first, (), f"{first.summary}: the same on every node, so no node is to blame", retry=retry)
     if first.fault_class is FaultClass.INTERCONNECT and len(nodes) >= 3 and len(nodes) > SHARED * len(view.nodes):
         reason = f"{first.summary}: on {len(nodes)} of {len(view.nodes)} nodes, so it lies in what they share"
         return _verdict(first, (), reason)
-    suspects, dropped = _suspects(view, _together(first, same))
+    named = [one for one in causes if one.signature == NAMED_BY.get(first.signature)]
+    suspects, dropped = _suspects(view, [*_together(first, same), *named])
     suspects = _confirmed(suspects, testimony, first)
     return _verdict(first, suspects, first.summary + _where(suspects), dropped)
 

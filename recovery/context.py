@@ -54,7 +54,7 @@ def weigh(hits: Sequence[Hit], marks: Sequence[StepMark]) -> list[Weighed]:
     end = notices[0] if notices else None
     finished = end is not None and end.signature.id == FINISHED
     weighed: list[Weighed] = []
-    aborted = -1
+    aborted: int | None = None
     for hit in hits:
         if hit.signature.id == ABORTED:
             aborted = hit.offset
@@ -62,7 +62,7 @@ def weigh(hits: Sequence[Hit], marks: Sequence[StepMark]) -> list[Weighed]:
             if hit.signature.hides:
                 weighed.append(Weighed(hit, hit.signature.title))
             continue
-        if aborted >= survived and hit.offset > aborted:
+        if aborted is not None and aborted >= survived and hit.offset > aborted:
             hit = _as_consequence(hit)
         if end is not None and hit.offset > end.offset and not _is_schedulers_word(hit):
             weighed.append(Weighed(hit, AFTER_END if finished else AFTER_NOTICE))

@@ -16,7 +16,7 @@ from recovery.context import Weighed
 from recovery.faults.catalogue import Catalogue
 from recovery.faults.moments import dated
 from recovery.faults.places import in_slurms_order
-from recovery.faults.scanner import BRIEF, Hit
+from recovery.faults.scanner import BRIEF, Hit, Scanner
 from recovery.log_reader import LogReader, examine_log, log_scanner
 from recovery.progress import Dialect
 from recovery.records import (
@@ -96,9 +96,10 @@ def diagnose(
     now: datetime,
     own: Dialect | None = None,
     source: str = "",
+    scanner: Scanner | None = None,
 ) -> Diagnosis:
     """What a log alone tells while it may still be written. See `diagnose_files`."""
-    return diagnose_files([(source, chunks)], catalogue, allocation=allocation, now=now, own=own)
+    return diagnose_files([(source, chunks)], catalogue, allocation=allocation, now=now, own=own, scanner=scanner)
 
 
 def diagnose_files(
@@ -112,6 +113,7 @@ def diagnose_files(
     written: datetime | None = None,
     started: datetime | None = None,
     zone: tzinfo = UTC,
+    scanner: Scanner | None = None,
 ) -> Diagnosis:
     """What the log of one attempt tells, in one or several files (name and text of each).
 
@@ -128,7 +130,7 @@ def diagnose_files(
         batch_host=in_slurms_order(allocation)[0] if allocation else "",
         looked_at=now,
     )
-    _, reader = examine_log(files, catalogue, view, now, own=own)
+    _, reader = examine_log(files, catalogue, view, now, own=own, scanner=scanner)
     if allocation is None:
         view = view.model_copy(update={"nodes": _hosts(reader.hits)})
     first_at = reader.first_at()

@@ -150,6 +150,7 @@ class _Maker:
         self.addresses = AddressMap(hits, view.nodes)
         self.files = nodes_of_files(files, hits, view.nodes)
         self.shared_ends = _shared_ends(standing, self._peer, self._reporter)
+        self.everywhere = self._told_everywhere()
 
     def finding(self, hit: Hit, why_not: str) -> Finding:
         """The finding of one line. `why_not`: it does not count, since the training survived it."""
@@ -171,6 +172,7 @@ class _Maker:
             seen_at=self.seen_at,
             nodes=nodes,
             confidence=signature.confidence,
+            everywhere=not why_not and signature.fault_class in self.everywhere,
             rank=rank,
             local_rank=number(hit.fields, "local_rank"),
             gpu=hit.fields.get("gpu") or hit.fields.get("pci"),
@@ -205,6 +207,15 @@ class _Maker:
             line=first.line,
             place=first.offset,
         )
+
+    def _told_everywhere(self) -> frozenset[FaultClass]:
+        """Classes of causes that every node told. Only some of the lines become findings, so it is counted here."""
+        told: defaultdict[FaultClass, set[str]] = defaultdict(set)
+        for hit in self.standing:
+            if hit.signature.role is Role.ROOT and hit.signature.node is not Says.PEER and (one := self._reporter(hit)):
+                told[hit.signature.fault_class].add(one[0])
+        every = set(self.view.nodes)
+        return frozenset(one for one, nodes in told.items() if len(every) > 1 and nodes >= every)
 
     # -------------------------------------------------------------------------------------------- where
 

@@ -229,7 +229,7 @@ class Stage:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-        until(lambda: self._watches(begins), "the worker watches the cluster", timeout_s=60)
+        until(lambda: self._watches(begins), "the worker watches the cluster", timeout_s=120)
 
     def _watches(self, begins: int) -> bool:
         assert self._worker is not None

@@ -54,7 +54,7 @@ def diagnose_logs(
     if as_json:
         print_json(as_keys(result))
         return
-    for line in _lines(result, ", ".join(_name(file) for file in files)):
+    for line in _lines(result, [_name(file) for file in files]):
         say(line)
 
 
@@ -103,8 +103,9 @@ def _dialect(text: str) -> Dialect:
 # ------------------------------------------------------------------------------------------------ for people
 
 
-def _lines(found: Diagnosis, source: str) -> Iterator[str]:
-    yield f"{source}: {found.lines} lines"
+def _lines(found: Diagnosis, files: Sequence[str]) -> Iterator[str]:
+    several = len(files) > 1
+    yield f"{', '.join(files)}: {found.lines} lines"
     if found.last_step is not None:
         total = f" of {found.total_steps}" if found.total_steps is not None else ""
         saved = f", last checkpoint {found.last_checkpoint}" if found.last_checkpoint is not None else ""
@@ -126,7 +127,6 @@ def _lines(found: Diagnosis, source: str) -> Iterator[str]:
         yield f"suspect: {suspect.host}{where}: {suspect.how} ({suspect.confidence.value} confidence)"
     if found.exclude:
         yield f"the next attempt should keep off: {', '.join(found.exclude)}"
-    several = len({one.source for one in found.findings}) > 1
     if found.first_cause is not None:
         cause = found.first_cause
         text = (cause.evidence.strip() or cause.summary).splitlines()[0]

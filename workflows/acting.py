@@ -13,13 +13,14 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from activities import contracts as c
-    from recovery.records import Action, Attempt, JobState, JobView, Outcome, OutcomeKind
+    from recovery.records import Action, Attempt, JobState, JobView, Mode, Outcome, OutcomeKind
     from workflows import telling, timings
     from workflows.ledger import Ledger, cause
     from workflows.state import Intent, Phase
 
 
-STRANDED_WATCH_S = 60
+KEEP_WATCH_S = 60
+"""Longest watch over exclusions alone."""
 
 
 class Acting(Ledger):
@@ -271,6 +272,8 @@ class Acting(Ledger):
             state.look_again_at = workflow.now() + timedelta(seconds=5)
             return
         state.intent = None
+        if outcome.kind is OutcomeKind.UNDONE:
+            state.expected_restart = None  # the next requeue is somebody else's, unless it is asked for again
         if outcome.relaxed:
             state.exclusions = tuple(node for node in state.exclusions if node not in outcome.relaxed)
         if outcome.kind in {OutcomeKind.RESTARTED, OutcomeKind.WAITING}:
@@ -288,25 +291,29 @@ class Acting(Ledger):
             self.state.own_faults += 1
         await self._record_heard(attempts=(attempt,))
 
-    async def _finish_stranded(self, view: JobView) -> bool:
-        """Slurm cannot place the waiting job, and exclusions of ours stand: watched again, which may give them up.
-
-        A node may have been drained long after the restart was verified.
-        """
+    async def _keep_exclusions(self, view: JobView) -> bool:
+        """Watches a waiting job again, long after its restart was verified: where exclusions of ours strand it by now
+        (a node was drained), and where slurmctld has lost them (applied again once for an attempt, since a person may
+        have taken them away)."""
         state, now = self.state, workflow.now()
-        if not view.unplaceable or state.paused or not set(view.excluded) & set(state.exclusions):
+        ours, there = set(state.exclusions), set(view.excluded)
+        stranded = view.unplaceable and bool(ours & there)
+        lost = not ours <= there and state.kept_of != view.restarts
+        waits = view.state is JobState.PENDING and not view.held
+        if not waits or not (stranded or lost) or state.paused or state.mode is not Mode.ACT:
             return False
+        state.kept_of = view.restarts
         state.sequence += 1
         intent = Intent(
             action=Action.GUARD,
-            step_key=f"{state.cluster}-{state.job_id}:{state.life_id}:{view.restarts}:stranded:{state.sequence}",
+            step_key=f"{state.cluster}-{state.job_id}:{state.life_id}:{view.restarts}:kept:{state.sequence}",
             restart_count=view.restarts,
             exclude=state.exclusions,
             at=now,
-            settle_s=STRANDED_WATCH_S,
+            settle_s=KEEP_WATCH_S,
         )
         expected = state.expected_restart
-        await self._settle(intent, view.excluded, now)
+        await self._settle(intent, tuple(sorted(ours | there)), now)
         state.expected_restart = expected  # somebody else's requeue stays somebody else's
         return True
 

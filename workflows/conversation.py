@@ -85,7 +85,7 @@ class Conversation(Ledger):
         if isinstance(raw, dict):
             changes = raw.get("changes")
             if isinstance(changes, list) and "fault" in changes:
-                self._read_log = True
+                self.state.read_log = True
 
     @workflow.signal(name="pause", description='leave the job alone: {"by", "reason"}')
     def on_pause(self, raw: Any = None) -> None:

@@ -58,9 +58,10 @@ class JobRecovery(Acting, Conversation):
             self._show()
             if self.state.closed:
                 break
-            if workflow.info().is_continue_as_new_suggested() and not self._woken and not self._events:
+            if workflow.info().is_continue_as_new_suggested():
                 await workflow.wait_condition(workflow.all_handlers_finished)
-                if not self._woken and not self._events:
+                # Being woken needs no carrying: the next run begins with a look. Unwritten rows would be lost.
+                if not self._events:
                     workflow.continue_as_new(self._carried())
             await self._sleep()
         await workflow.wait_condition(workflow.all_handlers_finished)
@@ -80,8 +81,6 @@ class JobRecovery(Acting, Conversation):
             return
         if state.approval is not None and state.approval.parked and await self._answer_parked(view):
             return
-        if await self._finish_stranded(view):
-            return
         if self._started_where_it_must_not(view):
             await self._restart_our_own_fault(view, examination)
             return
@@ -89,6 +88,8 @@ class JobRecovery(Acting, Conversation):
             await self._count_our_own_fault(view)
             return
         decision = await self._decide(examination)
+        if not decision.advice.acts and await self._keep_exclusions(view):
+            return
         await self._follow(view, examination, decision)
 
     async def _sleep(self) -> None:
@@ -191,7 +192,7 @@ class JobRecovery(Acting, Conversation):
 
     async def _examine(self) -> c.Examination:
         state, info = self.state, workflow.info()
-        read_log, self._read_log = self._read_log, False
+        read_log, state.read_log = state.read_log, False
         request = c.ExamineJob(
             cluster=state.cluster,
             job_id=state.job_id,
@@ -238,6 +239,7 @@ class JobRecovery(Acting, Conversation):
                 state.tell(now, "finding", newest.summary)
         if (
             state.waiting_first_step == view.restarts
+            and view.state is not JobState.PENDING
             and examination.progress.attempt == view.restarts
             and examination.progress.first_step is not None
         ):

@@ -33,7 +33,6 @@ class Ledger:
             )
         self._events: list[c.NewEvent] = []
         self._woken = False
-        self._read_log = False
         self._shown: tuple[str, ...] = ()
         self._recorded: tuple[object, ...] = ()
 

@@ -123,12 +123,14 @@ class RecoveryState(BaseModel):
     force: Force | None = None
     expected_restart: int | None = Field(default=None, description="restart count that our own restart started")
     own_faults: int = 0
+    kept_of: int = Field(default=-1, description="attempt whose lost exclusions were applied again after its restart")
     own_fault_of: int = Field(default=-1, description="attempt that was counted last among our own faults")
     own_stop: bool = False
     tries: int = Field(default=0, description="steps asked for in the current attempt")
     tries_of: int = -1
     tries_forgiven: int = Field(default=0, description="of them before an operator's last demand: those do not bind it")
     look_again_at: Time | None = None
+    read_log: bool = Field(default=False, description="the sweep saw a fault in the log of the living job")
     recovering_since: Time | None = None
     waiting_first_step: int | None = Field(default=None, description="attempt whose first step ends the recovery")
     sequence: int = Field(default=0, description="numbers this workflow's own audit rows")

@@ -61,7 +61,8 @@ def silence(hits: Sequence[Hit], ranks: RankMap, nodes: Nodes) -> Silence | None
     node = next(iter(homes))
     if waited:
         return Silence(Kind.HUNG, node, silent)
-    if lost and len(silent) == 1 and node in reported:
+    ended = {number(hit.fields, "rank") for hit in hits if hit.signature.id.startswith("torchelastic.exit")}
+    if lost and len(silent) == 1 and node in reported and silent[0] not in ended:
         return Silence(Kind.LEFT, node, silent)
     return None
 

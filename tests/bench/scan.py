@@ -107,6 +107,7 @@ def _measured(folder: Path, given: argparse.Namespace) -> Report:
         "patterns": {
             str(number): {"mb_s": speed(one["cpu_s"]), "start_s": one["start_s"]} for number, one in many.items()
         },
+        "patterns_built_in": full[0]["patterns"],
         "last_step": full[0]["step"],
         "last_checkpoint": full[0]["checkpoint"],
         "hits": full[0]["hits"],

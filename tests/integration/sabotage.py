@@ -21,9 +21,10 @@ from tests.cluster.waiting import until
 _PYTHON = """#!/bin/sh
 name="$4-$5"
 [ -e "{folder}/armed/$name" ] || name="$4-any"
-if [ -e "{folder}/armed/$name" ] && mv "{folder}/armed/$name" "{folder}/struck/$name"; then
-  read -r order < "{folder}/struck/$name"
+if [ -e "{folder}/armed/$name" ] && mv "{folder}/armed/$name" "{folder}/taken/$name"; then
+  read -r order < "{folder}/taken/$name"
   echo "$$ $PPID" > "{folder}/pids/$name"
+  mv "{folder}/taken/$name" "{folder}/struck/$name"
   case "$order" in
     worker-before) kill -9 $PPID; exit 137 ;;
     worker-after) "{python}" "$@" > "{folder}/pids/$name.answer"; kill -9 $PPID; exit 137 ;;
@@ -64,7 +65,7 @@ class Sabotage:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="relight-sabotage-"))
         self.folder.chmod(0o755)
-        for name in ("armed", "struck", "pids", "go", "bin", "failing-launch", "slow-end"):
+        for name in ("armed", "taken", "struck", "pids", "go", "bin", "failing-launch", "slow-end"):
             (self.folder / name).mkdir()
         scontrol = shutil.which("scontrol")
         assert scontrol is not None

@@ -12,13 +12,17 @@ from activities.audit.records import Event
 from activities.contracts import EventKind
 from tests.stage import Stage
 
-MIN_JOB_AGE_S = 90
+MIN_JOB_AGE_S = 180
 FAILS_ONCE = '#!/bin/bash\n[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && exec sleep 600\nsleep 3\nexit 9\n'
 
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    policies = {"hasty": {"on_silence": "restart"}, "parking": {"park": True}}
+    policies = {
+        "patient": {"approve_wait_s": 10},
+        "hasty": {"approve_wait_s": 10, "on_silence": "restart"},
+        "parking": {"park": True},
+    }
     with Stage(nodes=6, mode="approve", policies=policies, min_job_age_s=MIN_JOB_AGE_S) as made:
         made.start_worker()
         yield made
@@ -84,7 +88,7 @@ def test_a_no_leaves_the_job_as_it_ended(stage: Stage) -> None:
 
 
 def test_silence_does_what_the_policy_says(stage: Stage) -> None:
-    patient, hasty = _failing(stage, "patient"), _failing(stage, "hasty", policy="hasty")
+    patient, hasty = (_failing(stage, policy, policy=policy) for policy in ("patient", "hasty"))
     for job, action in ((patient, "leave_alone"), (hasty, "restart")):
         _asks(stage, job)
         stage.until(lambda job=job: stage.events(job, EventKind.WATCHDOG), f"job {job}: nobody answers in time")

@@ -12,8 +12,6 @@ from tests.integration.sabotage import Sabotage
 from tests.integration.story import told_on_failure
 from tests.stage import Stage
 
-pytestmark = pytest.mark.chaos
-
 
 @pytest.fixture
 def sabotage() -> Iterator[Sabotage]:

@@ -16,10 +16,8 @@ import pytest
 from activities.contracts import EventKind
 from tests.stage import TRAINER, Stage
 
-pytestmark = pytest.mark.chaos
-
 POLICY = {
-    "hang_floor_s": 8,
+    "hang_floor_s": 10,
     "hang_start_s": 25,
     "hang_phase_s": 40,
     "hang_one_witness_s": 8,

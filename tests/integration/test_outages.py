@@ -22,8 +22,6 @@ from tests.integration.sabotage import Sabotage
 from tests.services import PostgresServer, TemporalServer
 from tests.stage import Stage
 
-pytestmark = pytest.mark.chaos
-
 
 @pytest.fixture(scope="module")
 def sabotage() -> Iterator[Sabotage]:
@@ -215,7 +213,7 @@ def test_a_worker_that_starts_during_an_outage_says_what_is_away_and_ends(
     where = f"127.0.0.1:{postgres.port}" if away == "database" else stage.temporal.target
     server.kill()
     try:
-        started = stage.relight("worker")
+        started = stage.relight("worker", timeout_s=180)
     finally:
         server.start()
     assert started.returncode == 2

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Any
 
+from recovery.diagnose import Diagnosis, diagnose_files, log_scanner
+from recovery.faults.catalogue import Catalogue
 from recovery.records import JobState, JobView, Nodes
 
 NOW = datetime(2026, 11, 12, 3, 30, tzinfo=UTC)
+CATALOGUE = Catalogue.built_in()
+SCANNER = log_scanner(CATALOGUE)
+"""One for all tests, which run one after another: making one takes a while."""
+
 NODES: Nodes = ("n01", "n02", "n03", "n04")
 
 
@@ -75,3 +82,9 @@ def table(*entries: tuple[str, int, int], script: str = "train.py") -> str:
             f"  exitcode  : {code} (pid: 4242) \n  error_file: <N/A>\n"
         )
     return text + "=" * 40 + "\n"
+
+
+def told(*files: tuple[str, str], nodes: Nodes | None = NODES, now: datetime = NOW, **more: Any) -> Diagnosis:
+    """The diagnosis of files, each with name and text."""
+    texts = [(name, [text.encode()]) for name, text in files]
+    return diagnose_files(texts, CATALOGUE, allocation=nodes, now=now, scanner=SCANNER, **more)

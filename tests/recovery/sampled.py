@@ -88,7 +88,7 @@ def sampled(
                 news = [line for line in printed.lines[place:] if line[0] <= second]
                 place += len(news)
                 look = _look(look, [what for _, what in news])
-            pace = after(pace, look, window_s=window_s(policy), outage_s=max(15.0, 5 * every))
+            pace = after(pace, look, window_s=window_s(policy), outage_s=max(30.0, 5 * every))
             pace = Pace.model_validate_json(pace.model_dump_json())
             hang = judge(pace, policy, look.at, before=hang)
             lag = judge_straggler(pace, policy, before=lag)

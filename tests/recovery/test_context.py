@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from recovery.context import AFTER_END, AFTER_NOTICE, REACHED_END, STARTED_ANEW, SURVIVED
-from recovery.diagnose import Diagnosis, diagnose
-from recovery.faults.catalogue import Catalogue
+from recovery.diagnose import Diagnosis
 from recovery.records import FaultClass, Retry
-from tests.recovery.logs import NODES, NOW, hosts, lost, saved, step, steps, table
+from tests.recovery import logs
+from tests.recovery.logs import hosts, lost, saved, step, steps, table
 
-CATALOGUE = Catalogue.built_in()
 ECC = "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 TRACEBACK = (
     "[rank3]: Traceback (most recent call last):\n"
@@ -24,7 +23,7 @@ CANCELLED = "slurmstepd: error: *** JOB 4711 ON n01 CANCELLED AT 2026-11-12T03:1
 
 
 def told(text: str) -> Diagnosis:
-    return diagnose([text.encode()], CATALOGUE, allocation=NODES, now=NOW)
+    return logs.told(("", text))
 
 
 def why(found: Diagnosis, signature: str) -> list[str]:

@@ -7,17 +7,14 @@ import json
 import pytest
 
 from recovery.diagnose import Diagnosis, diagnose
-from recovery.faults.catalogue import Catalogue
 from recovery.records import Confidence, FaultClass, Nodes, Retry
-from tests.recovery.logs import NODES, NOW, hosts, lost, saved, steps, table
-
-CATALOGUE = Catalogue.built_in()
+from tests.recovery.logs import CATALOGUE, NODES, NOW, SCANNER, hosts, lost, saved, steps, table
 
 
 def told(text: str | bytes, allocation: Nodes | None = NODES, piece: int = 1 << 16) -> Diagnosis:
     data = text.encode() if isinstance(text, str) else text
     pieces = (data[start : start + piece] for start in range(0, len(data), piece))
-    return diagnose(pieces, CATALOGUE, allocation=allocation, now=NOW)
+    return diagnose(pieces, CATALOGUE, allocation=allocation, now=NOW, scanner=SCANNER)
 
 
 HEALTHY = hosts() + steps(1, 30, total=30) + saved(30) + "[after training is done] datetime: 2026-11-12 20:24:02\n"

@@ -6,17 +6,17 @@ import pytest
 
 from recovery.diagnose import LogReader, examine_log, log_scanner
 from recovery.evidence import FINDINGS, known_as
-from recovery.faults.catalogue import Catalogue
 from recovery.records import Certainty, FaultClass, Finding, JobState, JobView, Role
-from tests.recovery.logs import NODES, NOW, hosts, lost, saved, steps, table, view, waited
+from tests.recovery.logs import CATALOGUE, NODES, NOW, SCANNER, hosts, lost, saved, steps, table, view, waited
 
-CATALOGUE = Catalogue.built_in()
 ECC = "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 CANCELLED = "slurmstepd: error: *** JOB 4711 ON n01 CANCELLED AT 2026-11-12T03:14:15 ***\n"
 
 
 def findings(text: str, job: JobView | None = None, attempt: int = 0) -> tuple[Finding, ...]:
-    found, _ = examine_log([("job.log", [text.encode()])], CATALOGUE, job or view(), NOW, attempt=attempt)
+    found, _ = examine_log(
+        [("job.log", [text.encode()])], CATALOGUE, job or view(), NOW, attempt=attempt, scanner=SCANNER
+    )
     return found
 
 

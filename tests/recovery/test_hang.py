@@ -342,7 +342,7 @@ def longest_silence(printed: Printed, policy: Policy, every: float) -> float:
     typical, longest = waits[len(waits) // 2], waits[-1]
     normal = [wait for wait in waits if wait <= 5 * typical + 3 * every] or [typical]
     pauses = len(waits) - len(normal)
-    if pauses and sum(normal) / pauses < 10 * every:
+    if pauses and (sum(normal) / pauses < 10 * every or sum(normal) < 60 * every):
         normal = waits  # hardly seen to train between its pauses: they are its pace
     bound = max(policy.hang_floor_s, 5 * (normal[-1] + 2 * every), 2 * (longest + 2 * every))
     if isinstance(lines[-1][1], Phase):

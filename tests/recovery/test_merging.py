@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from recovery.diagnose import Diagnosis, diagnose_files
-from recovery.faults.catalogue import Catalogue
-from tests.recovery.logs import NODES, NOW, hosts
+from tests.recovery.logs import hosts, told
 
-CATALOGUE = Catalogue.built_in()
 ECC = "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 FULL = "OSError: [Errno 28] No space left on device\n"
 
@@ -18,10 +15,6 @@ def at(second: int, text: str) -> str:
 def steps_at(first: int, last: int) -> str:
     """One step a second, from second `first` on."""
     return "".join(at(number, f"step {number} loss 2.1\n") for number in range(first, last + 1))
-
-
-def told(*files: tuple[str, str]) -> Diagnosis:
-    return diagnose_files([(name, [text.encode()]) for name, text in files], CATALOGUE, allocation=NODES, now=NOW)
 
 
 def test_a_fault_in_another_file_is_survived_when_steps_came_later() -> None:

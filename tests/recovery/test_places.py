@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from recovery.diagnose import diagnose_files
-from recovery.faults.catalogue import Catalogue
 from recovery.faults.places import AddressMap, in_slurms_order, names_in, nodes_of_files, task_list
 from recovery.faults.scanner import Hit, Scanner
 from recovery.records import Confidence
-from tests.recovery.logs import NODES, NOW, hosts, lost, steps, table
+from tests.recovery.logs import CATALOGUE, NODES, hosts, lost, steps, table, told
 
-CATALOGUE = Catalogue.built_in()
+SCANNER = Scanner(CATALOGUE)
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 
 
 def hits(text: str, source: str = "") -> list[Hit]:
-    scanner = Scanner(CATALOGUE)
-    scanner.source = source
-    return [*scanner.feed(text.encode()), *scanner.finish()]
+    return [replace(hit, source=source) for hit in SCANNER.text(text.encode())]
 
 
 def suspects(*files: tuple[str, str], nodes: tuple[str, ...] = NODES) -> list[str]:
-    found = diagnose_files([(name, [text.encode()]) for name, text in files], CATALOGUE, allocation=nodes, now=NOW)
+    found = told(*files, nodes=nodes)
     return [one.host for one in found.suspects if one.confidence is not Confidence.LOW]
 
 

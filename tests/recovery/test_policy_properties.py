@@ -260,16 +260,13 @@ def test_the_made_up_situations_reach_every_rule() -> None:
     assert {rule.id for rule in RULES} - rules == set()
 
 
-@thorough
-@given(seeds)
-def test_a_finished_or_cancelled_job_is_never_touched_not_even_by_force(seed: int) -> None:
-    one, policy = made(seed, force=True)
+def a_finished_or_cancelled_job_is_never_touched(one: Situation, policy: Policy, advice: Advice) -> None:
     assert one.view is not None
     over = {JobState.COMPLETED, JobState.CANCELLED}
     ended_so = one.view.state in over
     by_accounting = one.row is not None and one.row.state in over
     if ended_so or (by_accounting and (one.view.state.is_final or one.view.state is JobState.COMPLETING)):
-        assert decide(one, policy).action not in CHANGES
+        assert advice.action not in CHANGES
 
 
 def a_restart_is_advised_only_for_an_ended_or_stuck_batch_job_that_slurm_would_requeue(
@@ -318,11 +315,7 @@ def no_node_outside_the_allocation_is_excluded(one: Situation, policy: Policy, a
         assert len(left) >= max(1, one.view.min_nodes)
 
 
-@thorough
-@given(seeds)
-def test_force_excludes_only_nodes_that_are_known(seed: int) -> None:
-    one, policy = made(seed, force=True)
-    advice = decide(one, policy)
+def only_nodes_that_are_known_are_excluded(one: Situation, policy: Policy, advice: Advice) -> None:
     assert "stranger" not in advice.exclude or "stranger" in _reach(one)
 
 
@@ -346,11 +339,9 @@ def no_budget_is_exceeded(one: Situation, policy: Policy, advice: Advice) -> Non
         assert all(left[name] > 0 for name in GENERAL)
 
 
-@thorough
-@given(seeds)
-def test_the_same_situation_always_gives_the_same_advice_and_it_says_why(seed: int) -> None:
-    one, policy = made(seed, force=True)
-    advice = decide(one, policy)
+def the_same_situation_always_gives_the_same_advice_and_it_says_why(
+    one: Situation, policy: Policy, advice: Advice
+) -> None:
     again = decide(Situation.model_validate_json(one.model_dump_json()), Policy.model_validate(policy.model_dump()))
     assert advice == again
     assert advice.reason
@@ -381,6 +372,22 @@ HOLDS = (
     no_budget_is_exceeded,
     approval_is_asked_in_approve_mode_only_and_ends_before_slurm_forgets_the_job,
 )
+
+
+HOLDS_UNDER_FORCE = (
+    a_finished_or_cancelled_job_is_never_touched,
+    only_nodes_that_are_known_are_excluded,
+    the_same_situation_always_gives_the_same_advice_and_it_says_why,
+)
+
+
+@thorough
+@given(seeds)
+def test_what_holds_even_under_force_holds_in_every_situation(seed: int) -> None:
+    one, policy = made(seed, force=True)
+    advice = decide(one, policy)
+    for holds in HOLDS_UNDER_FORCE:
+        holds(one, policy, advice)
 
 
 @thorough

@@ -57,6 +57,7 @@ LEAVE = Action.LEAVE_ALONE
         (view(JobState.PENDING, priority=0, reason="JobHeldAdmin"), {}, (LEAVE, "held")),
         (view(JobState.RUNNING, requeue=False), {}, (Action.ARM, "arm")),
         (view(JobState.PENDING, requeue=False), {}, (Action.ARM, "arm")),
+        (view(JobState.RUNNING, requeue=False), {"frozen": "STOP file"}, (Action.WAIT, "arm")),
         (view(JobState.RUNNING), {}, (LEAVE, "running")),
         (view(JobState.CONFIGURING), {}, (LEAVE, "running")),
         (view(JobState.RESIZING), {}, (LEAVE, "running")),

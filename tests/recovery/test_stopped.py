@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from recovery.diagnose import Diagnosis, diagnose_files
-from recovery.faults.catalogue import Catalogue
+from recovery.diagnose import Diagnosis
 from recovery.records import FaultClass, Retry
-from tests.recovery.logs import NODES, hosts, lost, step
+from tests.recovery import logs
+from tests.recovery.logs import hosts, lost, step
 
-CATALOGUE = Catalogue.built_in()
 BEGUN = datetime(2026, 11, 12, 3, 14, 15, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
@@ -35,15 +34,8 @@ def told(
     count: int = 21,
 ) -> Diagnosis:
     last = BEGUN + timedelta(seconds=every_s * count)
-    return diagnose_files(
-        [("job.log", [text.encode()])],
-        CATALOGUE,
-        allocation=NODES,
-        now=last + quiet,
-        complete=complete,
-        written=written,
-        started=started,
-    )
+    now = last + quiet
+    return logs.told(("job.log", text), now=now, complete=complete, written=written, started=started)
 
 
 def test_steps_that_stopped_long_ago_without_a_word_are_a_fault_without_a_suspect() -> None:
@@ -120,15 +112,7 @@ def test_without_times_in_the_log_the_files_own_time_counts() -> None:
 def test_the_start_of_the_job_tells_whose_clock_it_was() -> None:
     shifted = steps(21, zone_h=9)
     for started, expected in ((BEGUN - timedelta(minutes=2), True), (None, False)):
-        found = diagnose_files(
-            [("job.log", [shifted.encode()])],
-            CATALOGUE,
-            allocation=NODES,
-            now=BEGUN + 3 * HOUR,
-            complete=True,
-            started=started,
-            zone=timezone(timedelta(hours=0)),
-        )
+        found = logs.told(("job.log", shifted), now=BEGUN + 3 * HOUR, complete=True, started=started, zone=UTC)
         assert found.fault is expected
 
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.workers.conftest import Relight
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 LOG = (
     b" iteration        7/     100 | consumed samples:  224 | elapsed time per iteration (ms): 52.1 | lm loss: 7.8 |\n"
@@ -43,6 +51,16 @@ def test_a_log_without_fault_is_no_failure_of_the_command(relight: Relight, tmp_
     assert "no fault" in shown.out
 
 
+def test_the_keys_that_scripts_ask_for_stand_first(relight: Relight, log: Path) -> None:
+    machine = relight("diagnose", str(log), "--nodes", "n[01-04]", "--json").json
+    keys = ["fault", "class", "retry", "suspects", "first_cause", "findings", "last_step", "last_checkpoint"]
+    assert list(machine)[: len(keys)] == keys
+    (suspect,) = machine["suspects"]
+    assert list(suspect) == ["host", "rank", "gpu", "how", "confidence"]
+    assert (suspect["host"], suspect["rank"], suspect["confidence"]) == ("n02", 3, "high")
+    assert machine["retry"] == "yes"
+
+
 def test_compressed_logs_and_pipes_are_read_as_they_are(
     relight: Relight, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,7 +68,9 @@ def test_compressed_logs_and_pipes_are_read_as_they_are(
     packed = tmp_path / "renamed.log"  # its content tells, not its name
     packed.write_bytes(gzip.compress(LOG[:100]) + gzip.compress(LOG[100:]))
     assert relight("diagnose", str(packed), "--json").json["findings"][0]["line"] == plain["findings"][0]["line"]
-    for content in (LOG, gzip.compress(LOG)):
+    packed.write_bytes(zstd.compress(LOG[:100]) + zstd.compress(LOG[100:]))
+    assert relight("diagnose", str(packed), "--json").json["findings"][0]["line"] == plain["findings"][0]["line"]
+    for content in (LOG, gzip.compress(LOG), zstd.compress(LOG)):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
         piped = relight("diagnose", "-", "--json").json
         assert (piped["signature"], piped["lines"]) == (plain["signature"], 3)
@@ -68,8 +88,13 @@ def test_several_files_are_one_log_though_the_first_ends_in_the_middle_of_a_line
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(b"\x1f\x8bnot gzip at all", "Unknown compression method"), (gzip.compress(LOG)[:40], "damaged")],
-    ids=["not-gzip", "cut-off"],
+    [
+        (b"\x1f\x8bnot gzip at all", "Unknown compression method"),
+        (gzip.compress(LOG)[:40], "damaged"),
+        (b"\x28\xb5\x2f\xfdnot zstd at all", "damaged"),
+        (zstd.compress(LOG)[:40], "damaged"),
+    ],
+    ids=["not-gzip", "cut-off-gzip", "not-zstd", "cut-off-zstd"],
 )
 def test_damaged_archives_are_unusable(relight: Relight, tmp_path: Path, content: bytes, told: str) -> None:
     path = tmp_path / "x.gz"
@@ -98,3 +123,92 @@ def test_bytes_that_are_no_text_do_no_harm(relight: Relight, tmp_path: Path) -> 
     shown = relight("diagnose", str(path))
     assert shown.code == 0
     assert "\x1b" not in shown.out
+
+
+def test_a_packed_log_of_any_size_needs_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "job.log.zst"
+    with zstd.open(path, "wb") as packed:
+        for _ in range(200):
+            packed.write(b"nothing of interest\n" * 50_000)
+    assert path.stat().st_size < 1 << 20
+    script = (
+        "import os, sys\nfrom workers.cli import main\ncode = main(['diagnose', sys.argv[1], '--json'])\n"
+        "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')), file=sys.stderr)\n"
+        "os._exit(code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    assert int(done.stderr.split()[1]) < 150_000  # kB, of 200 MB
+
+
+def test_it_is_told_what_was_ignored_and_why(relight: Relight, tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    later = b"".join(LOG.splitlines(keepends=True)[0].replace(b" 7/", b"%2d/" % number) for number in range(8, 12))
+    path.write_bytes(LOG + later)
+    machine = relight("diagnose", str(path), "--json").json
+    assert machine["fault"] is False
+    assert [(one["signature"], one["line"], one["why"]) for one in machine["ignored"]] == [
+        ("cuda.ecc", 2, "the training went on afterwards"),
+        ("srun.task_exited", 3, "the training went on afterwards"),
+    ]
+    assert "line 2: the training went on afterwards: [rank3]" in relight("diagnose", str(path)).out
+
+
+def test_a_log_that_just_stopped_is_told_by_its_age(relight: Relight, tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(LOG.splitlines(keepends=True)[0])
+    assert relight("diagnose", str(path), "--json").json["fault"] is False
+    old = time.time() - 4 * 3600
+    os.utime(path, (old, old))
+    machine = relight("diagnose", str(path), "--json").json
+    assert (machine["fault"], machine["signature"], machine["suspects"]) == (True, "hang.no_step", [])
+
+
+def test_a_start_up_that_hangs_is_told_from_the_start_of_the_job(relight: Relight, tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(b"2026-11-12 03:14:15 start\npyxis:     [INFO] Downloading 12 missing layers...\n")
+    started = ["--start", "2026-11-12T03:14:10"]
+    assert relight("diagnose", str(path), *started, "--json").json["signature"] == "hang.no_first_step"
+    refused = relight("diagnose", str(path), "--start", "yesterday")
+    assert refused.code == 2
+    assert "'yesterday' is not a time, expected one such as" in refused.err
+
+
+def test_a_jobs_own_progress_expression_is_used(relight: Relight, tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(b"epoch 3 batch 17 ok\n")
+    assert relight("diagnose", str(path), "--progress", r"batch (?P<step>\d+) ok", "--json").json["last_step"] == 17
+    refused = relight("diagnose", str(path), "--progress", "batch")
+    assert refused.code == 2
+    assert "no group named step" in refused.err
+
+
+def test_one_file_a_node_is_put_in_order(relight: Relight, tmp_path: Path) -> None:
+    (tmp_path / "n01.log").write_bytes(b"2026-11-12 03:14:15 " + LOG.splitlines(keepends=True)[0].strip() + b"\n")
+    (tmp_path / "n02.log").write_bytes(b"RuntimeError: CUDA error: uncorrectable ECC error encountered\n")
+    machine = relight("diagnose", "n01.log", "n02.log", "--nodes", "n[01-04]", "--json").json
+    assert [(one["host"], one["how"].split(" (")[-1]) for one in machine["suspects"]] == [
+        ("n02", "it stands in that node's file)")
+    ]
+    assert "n02.log line 1" in relight("diagnose", "n01.log", "n02.log", "--nodes", "n[01-04]").out
+    assert relight("diagnose", "n01.log", "n01.log").code == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"\0" * 70_000,
+        b"\xff\xfe\xfd" * 999,
+        LOG.replace(b"\n", b"\r\n"),
+        LOG[:-20],
+        LOG.decode().encode("utf-16"),
+    ],
+    ids=["empty", "a-newline", "nul", "no-utf8", "windows", "truncated", "utf-16"],
+)
+def test_odd_content_is_read_all_the_same(relight: Relight, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "odd.log"
+    path.write_bytes(content)
+    shown = relight("diagnose", str(path), "--json")
+    assert shown.code == 0
+    assert shown.json["bytes_read"] == len(content)

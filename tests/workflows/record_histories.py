@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 from activities.contracts import EventKind
+from tests.services import TemporalServer
 from tests.stage import Stage
 
 FOLDER = Path(__file__).parent / "histories"
 NEUTRAL = "/srv/site"
+CONTINUE_AFTER = 40
+"""Events after which the server suggests continue-as-new, where a history of one is made."""
 
 
 def main() -> int:
@@ -34,13 +38,22 @@ def main() -> int:
             "approved": _approved(stage),
             "node-failed": _node_failed(stage),
         }
-        asyncio.run(_save(stage, jobs, version))
+        runs = {name: (f"{stage.cluster_name}-{job}", None) for name, job in jobs.items()}
+        runs["cluster-watch"] = (f"relight-watch-{stage.cluster_name}", None)
+        asyncio.run(_save(stage, runs, version))
+    with _with_short_histories() as stage:
+        stage.start_worker()
+        workflow_id = f"{stage.cluster_name}-{_continued(stage)}"
+        ids = asyncio.run(_run_ids(stage, workflow_id))
+        asyncio.run(
+            _save(stage, {"continued-first": (workflow_id, ids[0]), "continued-last": (workflow_id, ids[-1])}, version)
+        )
     return 0
 
 
-def _broken_job(stage: Stage, name: str, comment: str) -> int:
+def _broken_job(stage: Stage, name: str, comment: str, *, steps: int = 20) -> int:
     faults = stage.faults(name)
-    job = stage.train("alice", name, nodes=2, steps=20, comment=comment, faults=faults, step_time=0.2)
+    job = stage.train("alice", name, nodes=2, steps=steps, comment=comment, faults=faults, step_time=0.2)
     stage.until(lambda: stage.trained(job, 6), f"{name} trains")
     shown = stage.slurm.show(job)
     victim = next(node for node in stage.hosts(shown["NodeList"]) if node != shown["BatchHost"])
@@ -92,15 +105,47 @@ def _node_failed(stage: Stage) -> int:
     return job
 
 
-async def _save(stage: Stage, jobs: dict[str, int], version: str) -> None:
-    client = await Client.connect(
+def _with_short_histories() -> Stage:
+    stage = Stage(nodes=4, accounting=False)
+    limit = {"limit.historyCount.suggestContinueAsNew": str(CONTINUE_AFTER)}
+    stage.temporal = TemporalServer(namespace="default", dynamic_config=limit)
+    return stage
+
+
+def _continued(stage: Stage) -> int:
+    """A job that crashes and is paused and resumed, and whose workflow has continued as new meanwhile."""
+    job = _broken_job(stage, "long", "relight", steps=2_000)
+    stage.until(lambda: stage.events(job, EventKind.OUTCOME, kind="first_step"), "it is back", 150)
+    for verb in ("pause", "resume"):
+        answered = stage.relight(verb, str(job), "--by", "oncall")
+        assert answered.returncode == 0, answered.stderr
+    workflow_id = f"{stage.cluster_name}-{job}"
+    stage.until(lambda: len(asyncio.run(_run_ids(stage, workflow_id))) > 1, "it has continued as new")
+    return job
+
+
+async def _client(stage: Stage) -> Client:
+    return await Client.connect(
         stage.temporal.target, namespace=stage.temporal.namespace, data_converter=pydantic_data_converter
     )
-    words = {str(stage.folder): NEUTRAL, str(Path(sys.executable).parent.parent.parent): "/opt/relight"}
-    ids = {name: f"{stage.cluster_name}-{job}" for name, job in jobs.items()}
-    ids["cluster-watch"] = f"relight-watch-{stage.cluster_name}"
-    for name, workflow_id in ids.items():
-        history = await client.get_workflow_handle(workflow_id).fetch_history()
+
+
+async def _run_ids(stage: Stage, workflow_id: str) -> list[str]:
+    """Runs of the workflow, oldest first."""
+    client = await _client(stage)
+    runs = [(one.start_time, one.run_id) async for one in client.list_workflows(f'WorkflowId="{workflow_id}"')]
+    return [run_id for _, run_id in sorted(runs)]
+
+
+async def _save(stage: Stage, runs: dict[str, tuple[str, str | None]], version: str) -> None:
+    client = await _client(stage)
+    words = {
+        str(stage.folder): NEUTRAL,
+        str(Path(sys.executable).parent.parent.parent): "/opt/relight",
+        f"@{socket.gethostname()}": "@worker",
+    }
+    for name, (workflow_id, run_id) in runs.items():
+        history = await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
         told = _neutral(json.loads(history.to_json()), words)
         path = FOLDER / version / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)

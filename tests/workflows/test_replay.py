@@ -34,6 +34,7 @@ def _replayer() -> Replayer:
 def test_there_are_stored_histories_of_each_way_a_job_goes() -> None:
     assert {path.stem for path in STORED} >= {
         *("crash-restarted", "user-error-stopped", "monitor-advised", "approved", "node-failed", "cluster-watch"),
+        *("continued-first", "continued-last"),
     }
 
 
