@@ -320,7 +320,7 @@ class JobRecovery(Acting, Conversation):
             return
         state.advice_key = key
         if advice.needs_approval and forced is None:
-            approved_by = await self._approval(view, decision, is_new)
+            approved_by = await self._approval(view, decision)
             if approved_by is None:
                 return
         else:
@@ -339,11 +339,12 @@ class JobRecovery(Acting, Conversation):
             return Phase.RECOVERING if state.waiting_first_step == view.restarts else Phase.WATCHING
         return Phase.STOPPED if state.stopped else Phase.LEFT_ALONE
 
-    async def _approval(self, view: JobView, decision: c.Decision, is_new: bool) -> str | None:
+    async def _approval(self, view: JobView, decision: c.Decision) -> str | None:
         """Who said yes; None while nobody did, or somebody said no."""
         state, advice, now = self.state, decision.advice, workflow.now()
         waiting = state.approval
-        if waiting is None or (waiting.restart_count, waiting.action) != (advice.restart_count, advice.action):
+        is_question = waiting is None or (waiting.restart_count, waiting.action) != (advice.restart_count, advice.action)
+        if waiting is None or is_question:
             within = advice.approve_within_s if advice.approve_within_s is not None else 240
             waiting = Approval(
                 step_key=self._step_key(advice),
@@ -354,16 +355,18 @@ class JobRecovery(Acting, Conversation):
             )
             state.approval = waiting
             self._note_decision(decision)
-            park = decision.park and advice.action is Action.RESTART and view.state.is_final and not view.completing
-            if park:
-                state.approval = waiting.model_copy(
-                    update={"parked": True, "deadline": now + timedelta(seconds=decision.park_s)}
-                )
-                await self._act(view, None, decision, "nobody yet: parked until somebody answers", park=True)
-                state.phase = Phase.WAITING_APPROVAL
-                return None
-            within_text = f"waits for a yes to {advice.action.value} for {max(0, within)} s"
-            state.tell(now, "approval", within_text)
+        # The question may be asked while the job is still completing: it is parked as soon as it can be.
+        can_park = advice.action is Action.RESTART and view.state.is_final and not view.completing
+        if decision.park and can_park and waiting.answer is None and not waiting.parked:
+            state.approval = waiting.model_copy(
+                update={"parked": True, "deadline": now + timedelta(seconds=decision.park_s)}
+            )
+            await self._act(view, None, decision, "nobody yet: parked until somebody answers", park=True)
+            state.phase = Phase.WAITING_APPROVAL
+            return None
+        if is_question:
+            left = max(0, int((waiting.deadline - now).total_seconds()))
+            state.tell(now, "approval", f"waits for a yes to {advice.action.value} for {left} s")
         if waiting.answer is True:
             return waiting.by or "somebody"
         if waiting.answer is False:

@@ -12,6 +12,6 @@ from tests.stage import Stage
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
     """Act mode, with accounting, six nodes; shared by the tests of one file."""
-    with Stage(nodes=6, kill_wait_s=2) as made:
+    with Stage(nodes=6, kill_wait_s=2, cred_expire_s=20) as made:
         made.start_worker()
         yield made

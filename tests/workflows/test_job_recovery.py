@@ -164,6 +164,28 @@ async def test_a_parked_job_is_cancelled_by_a_no(client: Client, cluster: str) -
         await handle.terminate()
 
 
+async def test_a_job_that_was_still_completing_when_the_question_was_asked_is_parked_all_the_same(
+    client: Client, cluster: str
+) -> None:
+    script = Scripted(
+        view=view(FAILED, completing=True),
+        advise=_needs_yes,
+        mode=Mode.APPROVE,
+        park=True,
+        outcomes=[OutcomeKind.WAITING],
+    )
+    async with serving(client, script, cluster=cluster):
+        handle = await start(client, cluster=cluster)
+        await eventually(lambda: script.told(c.EventKind.ADVICE), "the question is asked")
+        assert script.steps == []
+        script.view = view(FAILED)
+        await _observe(handle)
+        await eventually(lambda: script.settled, "the job is parked")
+        assert script.steps[0][1].lease_s == 43_200
+        assert len(script.told(c.EventKind.ADVICE)) == 1
+        await handle.terminate()
+
+
 async def test_a_permit_is_waited_for_and_its_denial_ends_the_matter(client: Client, cluster: str) -> None:
     soon = datetime.now(UTC) + timedelta(seconds=1)
     script = Scripted(

@@ -103,7 +103,7 @@ async def test_an_afterok_child_is_rearmed_with_its_other_wishes_and_runs(site: 
 
     until(given_up, "Slurm gives both children up", timeout_s=60)
     assert (await site.client.relatives(parent)).unsatisfied == tuple(sorted((child, only)))
-    with pytest.raises(Refused, match="only a living parent"):
+    with pytest.raises(Refused, match="such a parent cannot fulfil afterok"):
         await site.client.rearm(child, parent, deadline=soon())
     await site.client.restart(parent, 0, deadline=soon(), start_in_s=5)
     for job in (child, only):
