@@ -99,7 +99,7 @@ def test_a_dead_node_is_excluded_while_slurms_own_requeue_waits(stage: Stage) ->
 def test_a_no_requeue_job_is_armed_while_it_lives_and_restarted_later(stage: Stage) -> None:
     faults = stage.faults("armed")
     job = stage.train(
-        "alice", "armed", "--no-requeue", nodes=2, steps=25, comment="relight", faults=faults, step_time=0.2
+        "alice", "armed", "--no-requeue", nodes=2, steps=75, comment="relight", faults=faults, step_time=0.2
     )
     stage.until(lambda: stage.slurm.show(job)["Requeue"] == "1", "it is armed")
     _crash(stage, job, faults)
