@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -58,14 +58,22 @@ def _untouched(stage: Stage, job: int | str, restarts: int = 0) -> None:
     assert stage.events(job, EventKind.STEP) == []
 
 
+def _fails_when_told(stage: Stage, name: str) -> tuple[int, Callable[[], None]]:
+    """A job that opted in and runs until it is told to fail, however long the machine takes to see it run."""
+    word = stage.slurm.home("alice") / f"{name}-fail"
+    script = f"#!/bin/bash\nuntil [ -e {word} ]; do sleep 0.2; done\nexit 9\n"
+    return stage.slurm.submit("alice", script, comment="relight", name=name), word.touch
+
+
 @pytest.mark.parametrize("dependency", ["singleton", "afternotok"])
 def test_a_job_whose_dependent_started_is_not_restarted(stage: Stage, dependency: str) -> None:
     name = f"chain-{dependency}"
-    job = stage.slurm.submit("alice", FAILS, comment="relight", name=name)
+    job, fail = _fails_when_told(stage, name)
     how = dependency if dependency == "singleton" else f"{dependency}:{job}"
     child = stage.slurm.submit("alice", LIVES, f"--dependency={how}", name=name)
     _seen(stage, job, "RUNNING")
     with _worker_frozen(stage):
+        fail()
         stage.slurm.wait_state(child, {"RUNNING"})
     advice = _advice(stage, job, "dependent_started")
     assert str(child) in advice.summary
@@ -177,9 +185,10 @@ def test_a_job_that_its_owner_requeued_is_in_their_hands(stage: Stage) -> None:
     ],
 )
 def test_an_owner_can_call_relight_off_while_the_job_runs(stage: Stage, comment: str, rule: str, action: str) -> None:
-    job = stage.slurm.submit("alice", FAILS, comment="relight", name=f"veto-{rule}")
+    job, fail = _fails_when_told(stage, f"veto-{rule}")
     _seen(stage, job, "RUNNING")
     stage.slurm.run("scontrol", "update", f"jobid={job}", f"comment={comment}", user="alice", check=True)
+    fail()
     _seen(stage, job, "FAILED")
     advice = _advice(stage, job, rule)
     assert advice.body["action"] == action
