@@ -343,7 +343,8 @@ class JobRecovery(Acting, Conversation):
         """Who said yes; None while nobody did, or somebody said no."""
         state, advice, now = self.state, decision.advice, workflow.now()
         waiting = state.approval
-        is_question = waiting is None or (waiting.restart_count, waiting.action) != (advice.restart_count, advice.action)
+        asked = (advice.restart_count, advice.action)
+        is_question = waiting is None or (waiting.restart_count, waiting.action) != asked
         if waiting is None or is_question:
             within = advice.approve_within_s if advice.approve_within_s is not None else 240
             waiting = Approval(
