@@ -43,6 +43,7 @@ class Settling:
         self.reapplied = 0
         self.relaxed: tuple[str, ...] = ()
         self.rearmed: list[str] = []
+        self.armed = False
         self.excluded = request.excluded
         self.pending_at: datetime | None = None
         self.stuck_since: datetime | None = None
@@ -187,8 +188,9 @@ class Settling:
         return True
 
     async def _rearm(self) -> None:
-        """Dependents that Slurm gave up on wait for this job again."""
-        for child in self.request.rearm:
+        """Dependents that Slurm gave up on wait for this job again, those given up since the last look too."""
+        self.armed = True
+        for child in sorted({*self.request.rearm, *await self._given_up()}):
             try:
                 await self.client.rearm(child, self.request.job_id, deadline=_now() + timedelta(seconds=30))
             except Refused as refused:
@@ -197,11 +199,18 @@ class Settling:
                 self.rearmed.append(child)
                 await self._tell(c.EventKind.STEP, f"dependent {child} waits for the job again", f"rearmed:{child}")
 
+    async def _given_up(self) -> tuple[str, ...]:
+        cursor = self.site.sweep_cursor(self.request.cluster, self.request.job_id)
+        try:
+            return (await self.client.relatives(self.request.job_id, cursor.children)).unsatisfied
+        except Refused:
+            return ()  # purged meanwhile, or an array as a whole: the next look tells
+
     # -------------------------------------------------------------------------------------------- once it started
 
     async def _started(self, view: JobView) -> Outcome | None:
         now = _now()
-        if self.request.rearm and not self.rearmed:
+        if not self.armed:
             await self._rearm()
         wrong = set(view.nodes) & set(self.request.ours) - set(self.relaxed)
         if view.state is JobState.FAILED and await self._died_at_start(view):

@@ -208,6 +208,24 @@ def test_around_arming_a_dependent_again(stage: Stage, sabotage: Sabotage, order
         stage.until(lambda: stage.slurm.state(child) == "COMPLETED", "the child runs", 60)
 
 
+def test_a_dependent_that_slurm_gives_up_on_between_look_and_restart_is_armed_again(
+    stage: Stage, sabotage: Sabotage
+) -> None:
+    faults = stage.faults("late-child")
+    job = stage.train("alice", "late-child", nodes=2, steps=25, comment="relight", faults=faults, step_time=0.2)
+    sabotage.arm("restart", job, "worker-before")
+    victim = _crash(stage, job, faults)
+    with told_on_failure(stage, job):
+        stage.until(lambda: sabotage.struck("restart", job), "the strike", 60)
+    stage.until(lambda: not stage.worker_lives, "the worker is dead", 20)
+    child = stage.slurm.submit("alice", "true", f"--dependency=afterok:{job}", name="child-late")
+    stage.until(lambda: stage.slurm.show(child)["Reason"] == "DependencyNeverSatisfied", "Slurm gives it up", 90)
+    stage.start_worker()
+    _came_back_once(stage, sabotage, job, victim)
+    with told_on_failure(stage, job, child):
+        stage.until(lambda: stage.slurm.state(child) == "COMPLETED", "the child runs", 60)
+
+
 @BEFORE_AND_AFTER
 def test_around_the_guard_of_a_job_that_slurm_requeued(stage: Stage, sabotage: Sabotage, order: str) -> None:
     faults = stage.faults(f"guard-{order}")
