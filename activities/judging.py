@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from activities.pulse import LATE_S
 from activities.sweep_cursor import SweepCursor
+from recovery.attempts import view_of_earlier
 from recovery.hang import Hang, hang_finding
 from recovery.node_events import NodeTrouble, node_events, node_findings
-from recovery.records import FaultClass, Finding, JobState, JobView, NodeView, Progress, Role
+from recovery.records import Attempt, FaultClass, Finding, JobState, JobView, NodeView, Progress, Role
 from recovery.straggler import Straggler, straggler_finding
 
 STALE = timedelta(seconds=90)
@@ -42,7 +44,7 @@ def judgements(
     fresh = pace.attempt == view.restarts and pace.looked_at is not None and now - pace.looked_at <= STALE
     hang = cursor.hang if fresh and progress.step == told_step else None
     lag = cursor.straggler if fresh else None
-    step_at = pace.at if pace.attempt == view.restarts else None
+    step_at = pace.went_on_at(view.restarts, newer=progress.step != told_step)
     events = node_events(nodes, view.nodes, view.start_time)
     found = node_findings(view, events, now, step_at=step_at, stopped=hang is not None)
     if hang is not None and hang.attempt == view.restarts:
@@ -73,3 +75,14 @@ def after_the_fact(
         )
     ]
     return node_findings(view, events, now, step_at=None, stopped=True)
+
+
+def just_ended(view: JobView, attempts: Sequence[Attempt], now: datetime) -> JobView | None:
+    """The job as it was in the attempt before the waiting one, while metrics may still tell something new of it."""
+    earlier = next((one for one in attempts if one.number == view.restarts - 1), None)
+    if earlier is None or not earlier.nodes or earlier.start_time is None:
+        return None
+    end = earlier.end_time or view.submit_time  # a requeue sets it anew
+    if end is None or (now - end).total_seconds() > LATE_S:
+        return None
+    return view_of_earlier(view, earlier.model_copy(update={"end_time": end}), None)

@@ -15,7 +15,7 @@ from temporalio import activity
 from activities import contracts as c
 from activities.audit.records import Watched
 from activities.heartbeat import heartbeating
-from activities.judging import after_the_fact, judgements
+from activities.judging import after_the_fact, judgements, just_ended
 from activities.outages import outages_retried
 from activities.site import Site
 from activities.slurm.answers import Relatives
@@ -34,6 +34,7 @@ from recovery.attempts import (
 )
 from recovery.diagnose import LogReader
 from recovery.directive import Directive, parse_comment
+from recovery.hang import Hang, absent_finding
 from recovery.measured import MeasuredJob, with_survivals
 from recovery.progress import Dialect, DialectError, own_dialect
 from recovery.records import Attempt, AttemptRow, Finding, JobState, JobView, NodeView, Progress
@@ -177,7 +178,13 @@ class LookingActivities:
         if in_question is not None:
             more = after_the_fact(subject, nodes, findings, now)
         if view.state is JobState.RUNNING or (in_question is not None and subject.state not in UNDISTURBED):
-            more = (*more, *await self._measured(request.cluster, subject, progress, over=in_question is not None))
+            newer = progress.step != _progress(view, watched).step
+            step_at = cursor.pace.went_on_at(subject.restarts, newer=newer)
+            over = in_question is not None
+            more = (*more, *await self._measured(request.cluster, subject, step_at, hang, over=over))
+        elif view.state is JobState.PENDING and expected and (before := just_ended(view, attempts, now)) is not None:
+            # What a GPU reported right before the end is scraped up to a minute later: there is time while it waits.
+            more = (*more, *await self._measured(request.cluster, before, None, None, over=True))
         findings = (*more, *findings)[:MAX_FINDINGS]
         current = current_attempt(view, progress)
         if expected and not has_output and _died_at_start(view):
@@ -209,8 +216,11 @@ class LookingActivities:
             frozen=frozen,
         )
 
-    async def _measured(self, cluster: str, subject: JobView, progress: Progress, *, over: bool) -> tuple[Finding, ...]:
-        """What metrics found about the attempt, for the first time in a round that begins now where it is over."""
+    async def _measured(
+        self, cluster: str, subject: JobView, step_at: datetime | None, hang: Hang | None, *, over: bool
+    ) -> tuple[Finding, ...]:
+        """What metrics found about the attempt; in a round that begins now, where it is over or about to be ended.
+        `step_at`: its latest step was completed later than this."""
         job = MeasuredJob(
             job_id=subject.job_id,
             raw_id=subject.raw_id,
@@ -219,9 +229,11 @@ class LookingActivities:
             end_time=subject.end_time if over else None,
             attempt=subject.restarts,
         )
-        told = (await self.site.measured(cluster, [job], fresh=over)).get(subject.job_id)
-        step_at = progress.step_at if progress.attempt == subject.restarts else None
-        return with_survivals(told.findings, step_at) if told is not None else ()
+        told = (await self.site.measured(cluster, [job], fresh=over or hang is not None)).get(subject.job_id)
+        if told is None:
+            return ()
+        absent = absent_finding(subject, hang, told.absent_nodes, _now()) if hang is not None else None
+        return (*with_survivals(told.findings, step_at), *((absent,) if absent is not None else ()))
 
     def _known(self, request: c.ExamineJob) -> tuple[tuple[Attempt, ...], Watched | None]:
         store = self.site.store

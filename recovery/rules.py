@@ -143,6 +143,12 @@ RULES: tuple[Rule, ...] = (
         alive.in_job_retry,
     ),
     Rule("running", "RUNNING, CONFIGURING, RESIZING", "leave alone", alive.running),
+    Rule(
+        "blamed_late",
+        "PENDING after relight's restart, and metrics tell only now which node was to blame",
+        "guard: exclude it too while the job waits",
+        alive.blamed_late,
+    ),
     Rule("waiting", "PENDING, for ordinary reasons or after relight's restart", "leave alone", alive.waiting),
     Rule("nothing_broke", "nothing broke (and no other row applies)", "leave alone", ended.nothing_broke),
     Rule(
@@ -167,8 +173,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "cannot_help", "user error, or an error that running again cannot help (`retry: no`)", "stop", ended.cannot_help
     ),
-    Rule("once_spent", "an error the catalogue retries `once`, for the second time", "stop", ended.once_spent),
     Rule("out_of_memory_again", "out of memory at the same step as before", "stop", ended.out_of_memory_again),
+    Rule("once_spent", "an error the catalogue retries `once`, for the second time", "stop", ended.once_spent),
     Rule(
         "not_restartable",
         "ended and may not be requeued (`--no-requeue`)",

@@ -28,7 +28,7 @@ POLICY = {
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    with Stage(nodes=12, kill_wait_s=2, policy=POLICY) as made:
+    with Stage(nodes=10, kill_wait_s=2, policy=POLICY) as made:
         made.start_worker()
         yield made
 
@@ -86,8 +86,8 @@ def _cancel(stage: Stage, jobs: Iterable[int]) -> None:
 
 def test_each_way_to_get_nowhere_is_seen_and_recovered_once(stage: Stage) -> None:
     jobs: dict[str, int] = {}
-    faults = {name: stage.faults(name) for name in ("silent", "stopped", "rebooted", "slowed", "healthy")}
-    for name in ("silent", "stopped", "rebooted", "slowed"):
+    faults = {name: stage.faults(name) for name in ("silent", "stopped", "slowed", "healthy")}
+    for name in ("silent", "stopped", "slowed"):
         jobs[name] = stage.train(
             "alice", name, "--exclusive", nodes=2, steps=2000, comment="relight", faults=faults[name], step_time=0.2
         )
@@ -108,8 +108,6 @@ def test_each_way_to_get_nowhere_is_seen_and_recovered_once(stage: Stage) -> Non
     victim = _other_node(stage, jobs["stopped"])
     for pid in stage.slurm.rank_pids(jobs["stopped"], victim):
         os.kill(pid, signal.SIGSTOP)
-    rebooted = _other_node(stage, jobs["rebooted"])
-    stage.slurm.reboot_node(rebooted)
     _until(
         stage,
         jobs["silent"],
@@ -121,21 +119,25 @@ def test_each_way_to_get_nowhere_is_seen_and_recovered_once(stage: Stage) -> Non
     _until(stage, jobs["slowed"], lambda job: stage.trained(job, 130), "the job to be slowed has trained for a while")
     (faults["slowed"] / _other_node(stage, jobs["slowed"])).write_text("slow 0.5")
 
-    for name in ("silent", "stopped", "rebooted"):
+    for name in ("silent", "stopped"):
         job = jobs[name]
         _until(stage, job, lambda job: stage.events(job, EventKind.OUTCOME, kind="restarted"), f"{name} is restarted")
         _until(stage, job, lambda job: stage.events(job, EventKind.OUTCOME, kind="first_step"), f"{name} goes on")
         assert stage.restarts(job) == 1, _story(stage, job)
-        assert [event.body["rule"] for event in stage.events(job, EventKind.ADVICE, action="restart")] == ["hang"]
+        # The log alone: told first, acted upon only when it lasts; which node it was nobody knows.
+        advice = [event.body for event in stage.events(job, EventKind.ADVICE)]
+        assert [(one["action"], one["rule"]) for one in advice] == [
+            ("leave_alone", "hang_suspected"),
+            ("restart", "hang"),
+        ]
+        assert all("nothing else says so" in one["reason"] for one in advice)
+        assert stage.slurm.show(job)["ExcNodeList"] == "(null)"
         found = stage.events(job, EventKind.FINDING, signature="hang.no_step")
         assert found and found[-1].body["certainty"] == "confirmed"
         life = stage.events(job)[0].life_id
         assert life is not None
         hung = stage.store.attempts(life)[0]
         assert (hung.ended_by_us, hung.restarted_by) == (False, "relight"), "a hang is a fault and costs budget"
-    assert stage.slurm.show(jobs["rebooted"])["ExcNodeList"] == rebooted
-    verdict = stage.events(jobs["rebooted"], EventKind.VERDICT)[-1].body
-    assert verdict["fault_class"] == "hardware"
 
     _until(
         stage, jobs["slowed"], lambda job: stage.events(job, EventKind.ADVICE, rule="straggler"), "the slow job is told"
@@ -187,37 +189,35 @@ def test_a_start_up_without_end_and_a_script_that_outlives_its_ranks_are_restart
     _cancel(stage, jobs.values())
 
 
-def test_a_hang_that_was_none_is_told_to_be_over(stage: Stage) -> None:
-    faults = stage.faults("paused")
-    job = _submit(stage, "paused", "exec TRAIN", faults)
-    _until(stage, job, lambda job: stage.trained(job, 60), "it trains")
-    pids = stage.slurm.rank_pids(job, _other_node(stage, job))
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    _until(stage, job, lambda job: stage.events(job, EventKind.FINDING, certainty="suspected"), "a hang is suspected")
-    for pid in pids:
-        os.kill(pid, signal.SIGCONT)
-    _until(stage, job, lambda job: stage.events(job, EventKind.WATCHDOG), "it is told that steps go on")
-    assert "steps go on" in stage.events(job, EventKind.WATCHDOG)[0].summary
-    assert stage.restarts(job) == 0, _story(stage, job)
-    _cancel(stage, [job])
-
-
 def test_what_only_looks_stuck_is_left_alone(stage: Stage) -> None:
-    faults = {name: stage.faults(name) for name in ("retrying", "suspended", "unlogged")}
+    faults = {name: stage.faults(name) for name in ("retrying", "suspended", "unlogged", "paused")}
     loop = "for try in 1 2 3; do TRAIN && break; rm -f $FAULTS/*; done".replace("$FAULTS", str(faults["retrying"]))
     faults["retrying"].chmod(0o777)
     jobs = {
         "retrying": _submit(stage, "retrying", loop, faults["retrying"]),
         "suspended": _submit(stage, "suspended", "exec TRAIN", faults["suspended"]),
         "unlogged": _submit(stage, "unlogged", "exec TRAIN", faults["unlogged"]),
+        "paused": _submit(stage, "paused", "exec TRAIN", faults["paused"]),
     }
     quiet = stage.slurm.submit("bob", "#!/bin/bash\nsleep 600\n", name="quiet", comment="relight")
     for name, job in jobs.items():
-        _until(stage, job, lambda job: stage.trained(job, 30), f"{name} trains")
+        _until(stage, job, lambda job: stage.trained(job, 60 if job == jobs["paused"] else 30), f"{name} trains")
     (faults["retrying"] / _other_node(stage, jobs["retrying"])).write_text("exit 3")
     stage.slurm.run("scontrol", "suspend", str(jobs["suspended"]), check=True)
     Path(stage.slurm.show(jobs["unlogged"])["StdOut"]).unlink()
+    pids = stage.slurm.rank_pids(jobs["paused"], _other_node(stage, jobs["paused"]))
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    _until(
+        stage,
+        jobs["paused"],
+        lambda job: stage.events(job, EventKind.FINDING, certainty="suspected"),
+        "a hang is suspected",
+    )
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    _until(stage, jobs["paused"], lambda job: stage.events(job, EventKind.WATCHDOG), "it is told that steps go on")
+    assert "steps go on" in stage.events(jobs["paused"], EventKind.WATCHDOG)[0].summary
     _until(
         stage, quiet, lambda job: stage.events(job, EventKind.ADVICE, rule="hang_suspected"), "the quiet job is told"
     )
