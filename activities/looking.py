@@ -14,6 +14,7 @@ from temporalio import activity
 
 from activities import contracts as c
 from activities.attempt_log import LogWords, words_of_attempt
+from activities.attribution.wanted import wanted
 from activities.audit.records import Watched
 from activities.blind_time import blind_summaries
 from activities.heartbeat import heartbeating
@@ -197,7 +198,7 @@ class LookingActivities:
         attempts = with_attempts(attempts, [current])
         attempts = with_restarters(attempts, view.restarts, ours=expected, requeue_exit=facts.requeue_exit)
         await asyncio.to_thread(self._write, request, view, watched, findings, attempts, notes)
-        return c.Examination(
+        seen = c.Examination(
             view=view,
             rows=rows[-MAX_ROWS:],
             accounting=accounting,
@@ -220,6 +221,8 @@ class LookingActivities:
             accounting_lag=view.state is JobState.COMPLETING,
             frozen=frozen,
         )
+        asked = wanted(self.site.attributors, seen, paused=request.paused)
+        return seen.model_copy(update={"attribution": asked}) if asked is not None else seen
 
     async def _measured(
         self, cluster: str, subject: JobView, step_at: datetime | None, hang: Hang | None, *, over: bool

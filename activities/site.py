@@ -13,6 +13,7 @@ from pathlib import Path
 
 from temporalio.exceptions import ApplicationError
 
+from activities.attribution.provider import Attributors
 from activities.audit.store import AuditStore
 from activities.slurm.client import SlurmClient
 from activities.sweep_cursor import SweepCursor, read_cursor
@@ -82,6 +83,8 @@ class Site:
     """By cluster."""
     logs: Mapping[str, LogStore] = field(default_factory=dict)
     """By cluster; where there is none the jobs' own files are read."""
+    attributors: Attributors | None = None
+    """Who outside is asked about a fault; None: nobody."""
     _nodes: dict[str, tuple[float, tuple[NodeView, ...]]] = field(default_factory=dict)
     _facts: dict[str, tuple[float, ClusterFacts]] = field(default_factory=dict)
     _frozen: dict[str, tuple[float, str]] = field(default_factory=dict)
