@@ -16,6 +16,7 @@ from recovery.attempts import view_of_earlier
 from recovery.blame import attribute
 from recovery.policy import decide
 from recovery.records import Attempt, JobState, JobView, Verdict
+from recovery.recurrence import strengthened
 from recovery.situation import Demand, Situation, split_rows
 
 
@@ -41,7 +42,8 @@ class DecidingActivities:
             policy=request.overrides.policy,
         )
         row, previous = split_rows(view, seen.rows)
-        verdict = verdict_of(seen)
+        verdict = verdict_of(seen).model_copy(update={"attempt": failing_view(seen).restarts})
+        verdict = strengthened(verdict, view, seen.life_id, seen.ledger)
         situation = Situation(
             now=request.now or datetime.now(UTC),
             view=view,
@@ -66,6 +68,7 @@ class DecidingActivities:
             twins=seen.twins,
             nodes_usable=seen.nodes_usable,
             nodes_known=seen.nodes_known,
+            nodes_cleared=seen.nodes_cleared,
             min_job_age_s=seen.min_job_age_s,
             frozen=seen.frozen,
             own_faults=request.own_faults,
@@ -89,6 +92,7 @@ class DecidingActivities:
             permit_wait_s=policy.permit_wait_s,
             park=policy.park,
             stop_requeued=policy.stop_requeued,
+            keep_nodes_s=policy.keep_nodes_s,
         )
 
 

@@ -37,6 +37,7 @@ from recovery.directive import Directive, parse_comment
 from recovery.measured import MeasuredJob, with_survivals
 from recovery.progress import Dialect, DialectError, own_dialect
 from recovery.records import Attempt, AttemptRow, Finding, JobState, JobView, NodeView, Progress
+from recovery.recurrence import Suspicion
 from recovery.scheduler import scheduler_findings
 from recovery.situation import split_rows
 
@@ -185,6 +186,7 @@ class LookingActivities:
         attempts = with_attempts(attempts, [current])
         attempts = with_restarters(attempts, view.restarts, ours=expected, requeue_exit=facts.requeue_exit)
         await asyncio.to_thread(self._write, request, view, watched, findings, attempts, notes)
+        ledger, cleared = await asyncio.to_thread(self._ledger, request.cluster, view, attempts, subject, findings)
         return c.Examination(
             view=view,
             rows=rows[-MAX_ROWS:],
@@ -204,6 +206,9 @@ class LookingActivities:
             nodes_usable=usable_nodes(view, as_if_heard(nodes)),
             nodes_known=tuple(node.name for node in nodes),
             nodes_up=tuple(node.name for node in nodes if _is_up(node)),
+            life_id=request.life_id,
+            ledger=ledger,
+            nodes_cleared=cleared,
             min_job_age_s=facts.min_job_age_s,
             accounting_lag=view.state is JobState.COMPLETING,
             frozen=frozen,
@@ -222,6 +227,20 @@ class LookingActivities:
         told = (await self.site.measured(cluster, [job], fresh=over)).get(subject.job_id)
         step_at = progress.step_at if progress.attempt == subject.restarts else None
         return with_survivals(told.findings, step_at) if told is not None else ()
+
+    def _ledger(
+        self,
+        cluster: str,
+        view: JobView,
+        attempts: Sequence[Attempt],
+        subject: JobView,
+        findings: Sequence[Finding],
+    ) -> tuple[tuple[Suspicion, ...], dict[str, datetime]]:
+        """What is known of the job's own nodes, and of no others; of a job that runs well only which were cleared."""
+        own = {*view.nodes, *subject.nodes, *view.excluded, *(node for one in attempts[-20:] for node in one.suspects)}
+        cleared = {node: one.at for node, one in self.site.store.cleared(cluster, sorted(own)).items()} if own else {}
+        known = self.site.store.suspicions(cluster, subject.nodes) if findings and subject.nodes else ()
+        return known, cleared
 
     def _known(self, request: c.ExamineJob) -> tuple[tuple[Attempt, ...], Watched | None]:
         store = self.site.store
