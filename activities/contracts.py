@@ -204,6 +204,7 @@ class Decision(Record):
     park_s: int = Field(default=43_200, description="start time of a parked job: now + this")
     stop_requeued: bool = False
     keep_nodes_s: int = Field(default=600, description="longest time that nodes are held for the restarted job")
+    max_kept_share: float = 0.25
 
 
 # ------------------------------------------------------------------------------------------------ acting
@@ -253,6 +254,7 @@ class StepRequest(Record):
     excluded_at: dict[str, Time] = Field(default_factory=dict, description="since when relight excludes them")
     hold: Nodes = Field(default=(), description="healthy nodes to hold for the restarted job")
     hold_s: int = 600
+    max_held_share: float = Field(default=0.25, description="of the cluster's nodes, held for all restarted jobs")
     workflow_id: str = ""
     run_id: str = ""
 

@@ -93,6 +93,7 @@ class DecidingActivities:
             park=policy.park,
             stop_requeued=policy.stop_requeued,
             keep_nodes_s=policy.keep_nodes_s,
+            max_kept_share=policy.max_kept_share,
         )
 
 

@@ -37,6 +37,9 @@ CHANGE_RETRY = RetryPolicy(
 """For Slurm changes: each try looks before it acts and the gate refuses it after the step's own deadline,
 so a late try changes nothing."""
 
+DRAIN_LIMIT = timedelta(minutes=3)
+"""Schedule-to-close of draining: a node that cannot be drained by then stays in service."""
+
 ONCE = RetryPolicy(maximum_attempts=1)
 SWEEP_RETRY = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=1.0, maximum_interval=timedelta(seconds=5)
