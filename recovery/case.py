@@ -34,6 +34,9 @@ PURGE_MARGIN_S = 60
 NODE_FAIL_SIGNATURE = "scheduler.node_fail"
 
 _EXCLUDED_AT_ONCE = frozenset({FaultClass.HARDWARE, FaultClass.INTERCONNECT})
+_NOT_BROKEN = frozenset({"node.daemon_restarted", "straggler.slow_host"})
+"""Reasons to leave a node out of one job that are none to take it from everybody."""
+
 _FAILURES = frozenset({JobState.FAILED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.OUT_OF_MEMORY})
 _STRENGTH = {Confidence.HIGH: 0, Confidence.MEDIUM: 1, Confidence.LOW: 2}
 
@@ -165,7 +168,7 @@ class Case:
     def drains(self) -> tuple[str, ...]:
         """Nodes of the job that are bad by the word of a witness that users cannot write, surest first."""
         verdict = self.situation.verdict
-        if not self.policy.drain or verdict.fault_class not in _EXCLUDED_AT_ONCE:
+        if not self.policy.drain or verdict.fault_class not in _EXCLUDED_AT_ONCE or verdict.signature in _NOT_BROKEN:
             return ()
         return tuple(
             suspect.node

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
 
+from activities.audit import schema
 from activities.audit.database import Database
 from activities.audit.schema import VERSION_TABLE
 from activities.audit.store import AuditStore, SchemaTooNew, UnfitDatabase
