@@ -73,7 +73,7 @@ async def watched(store: AuditStore, tmp_path: Path, slurm: Slurm, monkeypatch: 
     view = await slurm.job("7")
     life = store.open_life(view, workflow_id="prod-7", run_id="r")
     clients: Any = {"prod": slurm}
-    site = Site(store, clients, PolicySource(None), Catalogue.built_in(), tmp_path)
+    site = Site(store, clients, PolicySource(None), Catalogue(()), tmp_path)
     request = c.SettleRequest(
         cluster="prod",
         job_id="7",
