@@ -26,10 +26,12 @@ from activities.heartbeat import heartbeating
 from activities.outages import outages_retried
 from activities.site import NodeCheck, Site
 from activities.slurm.errors import RefusalKind, Refused, SlurmError
+from recovery.records import Mode
 
 log = logging.getLogger("relight.nodes")
 
 TEND_EVERY_S = 2.0
+CLOSE_S = 5.0
 CHANGE_S = 60
 """Deadline of one change of a node."""
 
@@ -147,9 +149,12 @@ class NodeCare:
 
     async def close(self) -> None:
         """Ends what is under way; what it was about is taken up again by the next sweep."""
-        for task in self._tasks.values():
+        tasks = [task for task in self._tasks.values() if not task.done()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_S)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _tend(self, cluster: str) -> None:
         try:
@@ -165,6 +170,8 @@ class NodeCare:
         if drain.cleared_at is not None:
             said = f" ({drain.clear_reason})" if drain.clear_reason else ""
             await self._return(drain, drain.cleared_by, f"cleared by {drain.cleared_by}{said}")
+        elif self.site.policies.current().mode_of(drain.cluster) is Mode.MONITOR:
+            return  # nothing is touched there but what a person asks for
         elif now >= drain.until:
             await self._return(drain, "relight", "its time is over")
         elif await self._passes_its_check(drain):

@@ -165,15 +165,19 @@ class Case:
             chosen.append(node)
         return tuple(chosen)
 
-    def drains(self) -> tuple[str, ...]:
-        """Nodes of the job that are bad by the word of a witness that users cannot write, surest first."""
-        verdict = self.situation.verdict
+    def drains(self, excluded: tuple[str, ...]) -> tuple[str, ...]:
+        """Nodes of the job that are bad by the word of a witness that users cannot write. Only such as the job keeps
+        off anyway: a drain must not strand the job whose restart it is part of."""
+        verdict, avoided = self.situation.verdict, {*excluded, *self.view.excluded}
         if not self.policy.drain or verdict.fault_class not in _EXCLUDED_AT_ONCE or verdict.signature in _NOT_BROKEN:
             return ()
         return tuple(
             suspect.node
             for suspect in verdict.suspects
-            if suspect.trusted and suspect.confidence is Confidence.HIGH and suspect.node in self.allocation
+            if suspect.trusted
+            and suspect.confidence is Confidence.HIGH
+            and suspect.node in self.allocation
+            and suspect.node in avoided
         )
 
     def kept(self, excluded: tuple[str, ...]) -> tuple[str, ...]:

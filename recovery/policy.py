@@ -46,8 +46,11 @@ def _with_nodes(case: Case, advice: Advice) -> Advice:
     if advice.action not in {Action.RESTART, Action.GUARD} or case.situation.force is not None:
         return advice
     kept = case.kept(advice.exclude) if advice.action is Action.RESTART else ()
-    drained = case.drains()
-    return advice.model_copy(update={"drain": drained, "keep_nodes": kept}) if kept or drained else advice
+    drained = case.drains(advice.exclude)
+    if not kept and not drained:
+        return advice
+    told = [advice.reason, *([f"drains {', '.join(drained)}"] if drained else [])]
+    return advice.model_copy(update={"drain": drained, "keep_nodes": kept, "reason": "; ".join(told)})
 
 
 def _gone(situation: Situation, policy: Policy) -> Advice:

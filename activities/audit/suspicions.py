@@ -7,14 +7,14 @@ repetition means stands in `recovery/recurrence.py`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, and_, func, insert, or_, select, update
 
 from activities.audit import lives as life_rows
 from activities.audit.records import Cleared
-from activities.audit.tables import NODE, attempts, clearings, suspicions
+from activities.audit.tables import NODE, attempts, clearings, drains, suspicions
 from activities.audit.text import name
 from recovery.records import Attempt, Nodes, Verdict
 from recovery.recurrence import Suspicion
@@ -87,7 +87,13 @@ def standing(
 
 
 def clear(connection: Connection, cluster: str, node: str, by: str, reason: str, now: datetime) -> None:
-    connection.execute(insert(clearings).values(cluster=cluster, node=node, at=now, by_whom=by, reason=reason))
+    """It is later than everything that is on record of the node, whatever this host's clock says."""
+    known = [
+        connection.execute(select(func.max(moment)).where(table.c.cluster == cluster, table.c.node == node)).scalar()
+        for table, moment in ((suspicions, suspicions.c.at), (drains, drains.c.granted_at))
+    ]
+    at = max(now, *(moment + timedelta(milliseconds=1) for moment in known if moment is not None))
+    connection.execute(insert(clearings).values(cluster=cluster, node=node, at=at, by_whom=by, reason=reason))
 
 
 def cleared(connection: Connection, cluster: str, nodes: Collection[str] | None) -> dict[str, Cleared]:

@@ -1,4 +1,4 @@
-"""Draining within the caps, and drained nodes that come back: by time, by a person, by a check; never those of others."""
+"""Draining within the caps; drained nodes come back by time, by a person, by a check, and never those of others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from recovery.faults.catalogue import Catalogue
 from recovery.records import Attempt, JobState, JobView, NodeView
 
 NODES = tuple(NodeView(name=f"n{number:02d}", state="IDLE") for number in range(1, 41))
-POLICY = "policies: {default: {drain: true, max_drained_share: 0.05, max_drains_per_hour: 10, drain_expiry_s: 3600}}"
+POLICY = """
+clusters: {prod: {mode: act}}
+policies: {default: {drain: true, max_drained_share: 0.05, max_drains_per_hour: 10, drain_expiry_s: 3600}}
+"""
 
 
 class Slurm:
@@ -129,6 +132,18 @@ async def test_a_node_comes_back_when_its_time_is_over(lab: Lab, monkeypatch: py
     assert lab.slurm.drained == {}
     assert lab.told()[-1] == "n01 is back in service: its time is over"
     assert lab.store.drains("prod") == []
+
+
+async def test_in_monitor_mode_only_a_person_brings_a_node_back(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lab.drain("n01", "n02")
+    (tmp_path / "policy.yaml").write_text("clusters: {prod: {mode: monitor}}\n")
+    lab.store.clear_node("prod", "n02", "ops", "new cable")
+    later = datetime.now(UTC) + timedelta(seconds=3601)
+    monkeypatch.setattr(draining, "_now", lambda: later)
+    await lab.tend()
+    assert set(lab.slurm.drained) == {"n01"}
 
 
 async def test_a_node_comes_back_when_a_person_clears_it_as_soon_as_slurm_lets_it(lab: Lab) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recovery.policy import decide
 from recovery.policy_numbers import Policy
 from recovery.records import Action, Confidence, FaultClass, JobState, Suspect, Verdict
-from recovery.recurrence import Suspicion, strengthened, suspected_earlier
+from recovery.recurrence import Suspicion, essential, strengthened, suspected_earlier
 from tests.recovery.situations import CLUSTER, NODES, T0, at, attempt, situation, view
 
 LIFE = 7
@@ -50,7 +50,7 @@ def judged(found: Verdict, *ledger: Suspicion) -> Suspect:
 def test_a_weak_suspect_of_another_users_job_becomes_a_strong_one() -> None:
     told = judged(verdict(), suspicion())
     assert (told.again, told.confidence, told.trusted) == (True, Confidence.MEDIUM, False)
-    assert told.how == "it happened there; suspected before, by job 777 of bob (nccl.timeout)"
+    assert told.how == "it happened there; suspected before by job 777 of bob (nccl.timeout)"
 
 
 def test_another_job_of_the_same_user_counts_only_with_a_witness_nobody_can_write() -> None:
@@ -145,6 +145,8 @@ def test_a_node_is_drained_only_by_a_trusted_witness_and_where_the_policy_says_s
     told_by_the_job = verdict(confidence=Confidence.HIGH, fault_class=FaultClass.HARDWARE)
     assert advised(told_by_the_job, policy=on).drain == ()
     assert advised(told_by_the_job, suspicion(trusted=True), policy=on).drain == ()
+    needed = situation(verdict=hardware, nodes_usable=NODES)  # the job needs all four
+    assert (decide(needed, on).exclude, decide(needed, on).drain) == ((), ())
     outside = verdict("n07", Confidence.HIGH, trusted=True, fault_class=FaultClass.HARDWARE)
     assert advised(outside, policy=on).drain == ()
     assert advised(verdict(confidence=Confidence.HIGH, trusted=True), policy=on).drain == ()
@@ -161,6 +163,24 @@ def test_healthy_nodes_are_kept_where_the_policy_says_so_and_the_share_allows_it
     assert advised(found, policy=keep, view=view(JobState.CANCELLED)).keep_nodes == ()
 
 
-def test_times_of_the_ledger_are_shown_oldest_last() -> None:
+def test_the_last_of_several_suspicions_is_told() -> None:
     old, new = suspicion(at=T0, job_id="1"), suspicion(at=at(5), job_id="2", life_id=98)
-    assert "suspected 2 times before, last by job 2" in judged(verdict(), old, new).how
+    assert "suspected before by job 2 of bob" in judged(verdict(), old, new).how
+
+
+def test_where_users_errors_happened_is_held_against_no_node() -> None:
+    assert not judged(verdict(), suspicion(fault_class=FaultClass.USER)).again
+    assert not judged(verdict(fault_class=FaultClass.OUT_OF_MEMORY), suspicion()).again
+
+
+@given(ENTRIES, st.sampled_from(NODES))
+def test_a_decision_needs_no_more_than_the_essential_entries(ledger: list[Suspicion], node: str) -> None:
+    found = verdict(node, number=2)
+    kept = essential(sorted(ledger, key=lambda entry: entry.at, reverse=True), LIFE)
+    assert judged(found, *kept).again is judged(found, *ledger).again
+
+
+def test_many_entries_of_one_user_hide_nobody_elses() -> None:
+    flood = [suspicion(life_id=1000 + number, user="mallory", at=at(number)) for number in range(500)]
+    kept = essential([*reversed(flood), suspicion()], LIFE)
+    assert [entry.user for entry in kept] == ["mallory", "bob"]

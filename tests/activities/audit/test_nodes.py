@@ -172,6 +172,15 @@ def test_a_clearing_after_the_drain_asks_for_its_end(store: AuditStore, cluster:
     assert [(one.node, one.end_reason) for one in store.drains_of(cluster, "n01")] == [("n01", "cleared by ops")]
 
 
+def test_a_clearing_counts_also_when_its_hosts_clock_is_behind(store: AuditStore, cluster: str) -> None:
+    life = life_of(store, cluster, "1")
+    store.suspect(life, 0, verdict("n01"), at(100), at(WEEK))
+    store.grant_drain(wish(cluster, "n01", life, now=at(101)))
+    store.clear_node(cluster, "n01", "ops", "new cable", at(5))
+    assert store.suspicions(cluster, now=at(102)) == ()
+    assert store.drains(cluster)[0].cleared_by == "ops"
+
+
 def test_exclusions_are_told_by_node_and_job_until_they_are_relaxed(store: AuditStore, cluster: str) -> None:
     opened(store, cluster)
     store.permit(request(cluster, "1", nodes=("n01", "n02"), exclusion_s=100))
