@@ -213,6 +213,9 @@ def parse(words: Sequence[str]) -> Words:
         check, expected = POSITIONAL[name]
         if not check(value):
             raise Refusal("bad_request", "%s %s=%r: expected %s" % (words[0], name, value[:80], expected))
+    missing = [option for option in verb.required if not options.get(option)]
+    if missing:
+        raise Refusal("bad_request", "%s needs %s, %s" % (words[0], missing[0], OPTIONS[missing[0]][1]))
     return Words(words[0], dict(zip(verb.positional, positional)), options)
 
 
@@ -1185,9 +1188,6 @@ class NodeChange:
     @property
     def reason(self) -> str:
         """The words in Slurm by which a drain of ours is known again. Nothing in them was typed by a user."""
-        for option in ("--why", "--until"):
-            if not self.words.flag(option):
-                raise Refusal("bad_request", "%s needs %s" % (self.words.verb, option))
         until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(self.words.options["--until"])))
         return "%s%s job %s until %s" % (OURS, self.words.options["--why"], self.words.job(), until)
 
@@ -1248,8 +1248,6 @@ def is_drained(node: Dict[str, str]) -> bool:
 def verb_drain(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     change = NodeChange(slurm, words, settings)
     reason = change.reason
-    if not words.flag("--leave"):
-        raise Refusal("bad_request", "drain needs --leave N: usable nodes that each partition of the node keeps")
     nodes = change.nodes()
     found = nodes[change.node]
     if is_drained(found) and found["Reason"] == reason:
@@ -1312,9 +1310,6 @@ def reservation_name(words: Words) -> str:
 def verb_hold(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     """A short reservation of healthy nodes for the job's user. MAGNETIC: the job finds it without naming it, so that it
     can never be stranded by a reservation that is over; FLEX: it may use other nodes as well, and outlive it."""
-    for option in ("--nodes", "--minutes", "--most"):
-        if not words.flag(option):
-            raise Refusal("bad_request", "hold needs %s" % option)
     change = Change(slurm, words, settings, words.job())
     found = change.fenced(change.look())
     refuse_unless_batch(found)
@@ -1372,6 +1367,7 @@ class Verb(NamedTuple):
     run: Callable[[Slurm, Words, Settings], Answer]
     positional: Tuple[str, ...] = ()
     options: Tuple[str, ...] = ()
+    required: Tuple[str, ...] = ()  # of the options
 
 
 FENCE = ("ID", "COUNT", "DEADLINE")
@@ -1392,10 +1388,15 @@ VERBS: Dict[str, Verb] = {
     "release": Verb(verb_release, FENCE, ("--dry-run",)),
     "arm": Verb(verb_arm, FENCE, ("--dry-run",)),
     "rearm": Verb(verb_rearm, ("CHILD", "PARENT", "DEADLINE"), ("--dry-run",)),
-    "hold": Verb(verb_hold, FENCE, ("--nodes", "--minutes", "--most", "--dry-run")),
+    "hold": Verb(verb_hold, FENCE, ("--nodes", "--minutes", "--most", "--dry-run"), ("--nodes", "--minutes", "--most")),
     "unhold": Verb(verb_unhold, FENCE, ("--dry-run",)),
-    "drain": Verb(verb_drain, ("NODE", "ID", "DEADLINE"), ("--why", "--until", "--leave", "--dry-run")),
-    "undrain": Verb(verb_undrain, ("NODE", "ID", "DEADLINE"), ("--why", "--until", "--dry-run")),
+    "drain": Verb(
+        verb_drain, ("NODE", "ID", "DEADLINE"),
+        ("--why", "--until", "--leave", "--dry-run"), ("--why", "--until", "--leave"),
+    ),
+    "undrain": Verb(
+        verb_undrain, ("NODE", "ID", "DEADLINE"), ("--why", "--until", "--dry-run"), ("--why", "--until"),
+    ),
 }  # fmt: skip
 
 
