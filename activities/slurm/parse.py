@@ -15,6 +15,9 @@ from recovery.records import AttemptRow, ClusterFacts, JobState, JobView, NodeVi
 
 Raw = Mapping[str, Any]
 
+_OWN_HOLD = re.compile(r"relight_[0-9_]+\Z")
+"""A reservation that the gate made to hold nodes: the job may use others as well, so it binds nothing."""
+
 _NODE_MARKS = {
     "*": "NOT_RESPONDING",
     "~": "POWERED_DOWN",
@@ -80,7 +83,7 @@ def job_view(cluster: str, raw: Raw) -> JobView:
         excluded=hostlist.expand(show.get("ExcNodeList", "")),
         required_nodes=hostlist.expand(show.get("ReqNodeList", "")),
         features=states.optional(row["Feature"]),
-        reservation=states.optional(row["Reservation"]),
+        reservation="" if _OWN_HOLD.match(row["Reservation"]) else states.optional(row["Reservation"]),
         dependency=states.optional(row["Dependency"]),
         comment=states.optional(row["Comment"]),
         work_dir=row["WorkDir"],

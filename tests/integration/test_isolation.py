@@ -88,7 +88,9 @@ def test_a_weak_suspect_is_excluded_at_its_second_offence_only(stage: Stage) -> 
 
 def test_what_a_job_prints_of_other_jobs_nodes_changes_nothing_outside_it(stage: Stage) -> None:
     faults = stage.faults("victim")
-    victim = stage.train("alice", "victim", nodes=2, steps=4000, comment="relight", faults=faults, step_time=0.2)
+    victim = stage.train(
+        "alice", "victim", "--exclusive", nodes=2, steps=4000, comment="relight", faults=faults, step_time=0.2
+    )
     with told_on_failure(stage, victim):
         stage.until(lambda: stage.trained(victim, 2), "alice's job trains")
         theirs = stage.hosts(stage.slurm.show(victim)["NodeList"])

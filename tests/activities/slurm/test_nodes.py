@@ -12,7 +12,6 @@ from activities.slurm.answers import NodeChanged
 from activities.slurm.client import SlurmClient
 from activities.slurm.errors import RefusalKind, Refused
 from activities.slurm.transport import LocalGate
-from recovery.records import JobState
 from tests.activities.slurm.conftest import Site, gate_env, soon
 from tests.activities.slurm.test_restart import client_as
 from tests.cluster.waiting import until
@@ -29,6 +28,10 @@ def whole(site: Site) -> Iterator[None]:
     for line in site.cluster.run("scontrol", "-o", "show", "reservation").stdout.splitlines():
         if line.startswith("ReservationName="):
             site.cluster.run("scontrol", "delete", line.split()[0].lower())
+
+
+def _reservations(site: Site) -> str:
+    return site.cluster.run("scontrol", "-o", "show", "reservation").stdout
 
 
 async def drain(site: Site, node: str = "n01", *, client: SlurmClient | None = None, leave: int = 1) -> NodeChanged:
@@ -145,13 +148,14 @@ async def test_a_restarted_job_gets_held_nodes_before_those_who_waited_longer(si
     until(lambda: site.cluster.state(job) == "RUNNING", "it runs again on the held nodes", timeout_s=60)
     assert (await site.view(job)).nodes == nodes
     assert all(site.cluster.state(other) == "PENDING" for other in waiting)
-    # Nothing of the reservation stays with the job: requeued when it is over, it is not stranded.
-    await site.client.unhold(job, 0, deadline=soon())
+    assert (await site.view(job)).reservation == ""  # it binds nothing, so it is not told
+    assert not await site.client.unhold(job, 0, deadline=soon())  # the job is in it
+    # The job outlives the reservation, and is not stranded by it when it is requeued later.
     site.cluster.run("scancel", *waiting, check=True)
+    until(lambda: f"relight_{job}_0" not in _reservations(site), "the reservation ends by itself", timeout_s=90)
+    assert site.cluster.state(job) == "RUNNING"
     await site.client.restart(job, 1, deadline=soon(), start_in_s=5)
-    until(lambda: site.cluster.state(job) == "RUNNING", "it runs without a reservation", timeout_s=60)
-    view = await site.view(job)
-    assert (view.state, view.reservation) == (JobState.RUNNING, "")
+    until(lambda: site.restarts(job) == 2 and site.cluster.state(job) == "RUNNING", "it runs again", timeout_s=60)
 
 
 async def test_only_healthy_nodes_are_held(site: Site) -> None:
