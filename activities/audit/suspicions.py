@@ -92,7 +92,7 @@ def clear(connection: Connection, cluster: str, node: str, by: str, reason: str,
         connection.execute(select(func.max(moment)).where(table.c.cluster == cluster, table.c.node == node)).scalar()
         for table, moment in ((suspicions, suspicions.c.at), (drains, drains.c.granted_at))
     ]
-    at = max(now, *(moment + timedelta(milliseconds=1) for moment in known if moment is not None))
+    at = max([now, *(moment + timedelta(milliseconds=1) for moment in known if moment is not None)])
     connection.execute(insert(clearings).values(cluster=cluster, node=node, at=at, by_whom=by, reason=reason))
 
 
