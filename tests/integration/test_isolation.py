@@ -11,7 +11,7 @@ from activities.contracts import EventKind
 from tests.integration.story import told_on_failure
 from tests.stage import Stage
 
-POLICY = {"drain": True, "max_drained_share": 0.2, "max_restarts_unknown": 3}
+POLICY = {"drain": True, "max_drained_share": 0.2, "max_restarts_unknown": 3, "max_excluded_share": 1.0}
 
 DIES_ON_ITS_SECOND_NODE = """
 export FAILS={fails}
