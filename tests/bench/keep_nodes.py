@@ -11,6 +11,8 @@ from tests.cluster.waiting import until
 from tests.stage import Stage
 
 SMALL = "exec sleep {seconds}"
+BY_AGE = "PriorityType=priority/multifactor\nPriorityWeightAge=1000000\nPriorityMaxAge=1"
+"""As on most sites: who has waited longer goes first, and a requeue begins anew."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +38,7 @@ def run(given: argparse.Namespace) -> Report:
 def _wait(given: argparse.Namespace, how: str) -> float:
     """From the failure of the large job to its next start, with every other node busy and small jobs waiting."""
     policy = {"keep_nodes": how, "max_kept_share": 1.0}
-    with Stage(nodes=given.nodes, mode="act", policy=policy) as stage:
+    with Stage(nodes=given.nodes, mode="act", policy=policy, extra_conf=BY_AGE) as stage:
         stage.start_worker()
         faults = stage.faults("large")
         script = (
