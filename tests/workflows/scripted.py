@@ -86,6 +86,8 @@ class Scripted:
     decided: list[c.DecideJob] = field(default_factory=list)
     step_fails: int = 0
     first_step: int | None = None
+    drains: list[c.DrainRequest] = field(default_factory=list)
+    cleared: dict[str, datetime] = field(default_factory=dict)
 
     @activity.defn(name=c.OPEN_JOB)
     async def open_job(self, request: c.OpenJob) -> c.JobOpening:
@@ -97,7 +99,9 @@ class Scripted:
         found = (finding(self.view.restarts),) if self.view is not None and self.view.state.is_final else ()
         attempt = self.view.restarts if self.view is not None else 0
         progress = Progress(attempt=attempt, first_step=self.first_step, step=self.first_step)
-        return c.Examination(view=self.view, findings=found, accounting=True, progress=progress)
+        return c.Examination(
+            view=self.view, findings=found, accounting=True, progress=progress, nodes_cleared=self.cleared
+        )
 
     @activity.defn(name=c.DECIDE)
     async def decide(self, request: c.DecideJob) -> c.Decision:
@@ -151,6 +155,11 @@ class Scripted:
     async def arm(self, request: c.StepRequest) -> c.StepResult:
         return await self._step(c.ARM, request)
 
+    @activity.defn(name=c.DRAIN)
+    async def drain(self, request: c.DrainRequest) -> c.DrainResult:
+        self.drains.append(request)
+        return c.DrainResult(drained=request.nodes[:1], refused=dict.fromkeys(request.nodes[1:], "as many as allowed"))
+
     @activity.defn(name=c.SETTLE)
     async def settle(self, request: c.SettleRequest) -> Outcome:
         self.settled.append(request)
@@ -181,7 +190,7 @@ class Scripted:
             getattr(self, name)
             for name in (
                 *("open_job", "examine", "plan", "restart", "guard", "stop", "release", "arm", "settle"),
-                *("save_evidence", "record", "close_job"),
+                *("drain", "save_evidence", "record", "close_job"),
             )
         ]
 
