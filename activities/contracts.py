@@ -24,6 +24,7 @@ from recovery.records import (
     Time,
     Verdict,
 )
+from recovery.recurrence import Suspicion
 from recovery.straggler import Straggler
 
 # Activity names, as they stand in histories.
@@ -37,6 +38,7 @@ STOP = "stop"
 GUARD = "guard"
 RELEASE = "release"
 ARM = "arm"
+DRAIN = "drain"
 SAVE_EVIDENCE = "save_evidence"
 RECORD = "record"
 CLOSE_JOB = "close_job"
@@ -167,6 +169,11 @@ class Examination(Record):
     nodes_usable: Nodes = ()
     nodes_known: Nodes = ()
     nodes_up: Nodes = Field(default=(), description="nodes that are neither DOWN nor silent")
+    life_id: int | None = None
+    ledger: tuple[Suspicion, ...] = Field(
+        default=(), description="suspicions of the nodes of the attempt in question, by all jobs, newest first"
+    )
+    nodes_cleared: dict[str, Time] = Field(default_factory=dict, description="when a person cleared one of them")
     min_job_age_s: int = 300
     accounting_lag: bool = Field(default=False, description="COMPLETING and accounting has no word yet: look again")
     frozen: str = Field(default="", description="reason why the cluster must not be touched now (STOP file, …)")
@@ -219,6 +226,8 @@ class Decision(Record):
     park: bool = False
     park_s: int = Field(default=43_200, description="start time of a parked job: now + this")
     stop_requeued: bool = False
+    keep_nodes_s: int = Field(default=600, description="longest time that nodes are held for the restarted job")
+    max_kept_share: float = 0.25
 
 
 # ------------------------------------------------------------------------------------------------ asking outside
@@ -291,6 +300,10 @@ class StepRequest(Record):
     stuck: bool = Field(default=False, description="it runs, but hangs or lags: its end counts as a fault")
     keep_start: bool = Field(default=False, description="a guard of relight's own restart: its start time stands")
     min_nodes: int = Field(default=1, description="nodes the job needs; while COMPLETING Slurm tells fewer")
+    excluded_at: dict[str, Time] = Field(default_factory=dict, description="since when relight excludes them")
+    hold: Nodes = Field(default=(), description="healthy nodes to hold for the restarted job")
+    hold_s: int = 600
+    max_held_share: float = Field(default=0.25, description="of the cluster's nodes, held for all restarted jobs")
     workflow_id: str = ""
     run_id: str = ""
 
@@ -318,6 +331,7 @@ class SettleRequest(Record):
     restarts: int = Field(description="restart count the new attempt must have")
     excluded: Nodes = Field(description="the union that must stand in ExcNodeList")
     ours: Nodes = Field(default=(), description="those of them that relight may give up")
+    excluded_at: dict[str, Time] = Field(default_factory=dict, description="since when: the oldest are given up first")
     start_delay_s: int = 5
     lease_s: int = 60
     acted_at: Time
@@ -326,6 +340,28 @@ class SettleRequest(Record):
     declined: Nodes = Field(default=(), description="nodes not excluded, so that the job can be placed")
     workflow_id: str = ""
     run_id: str = ""
+
+
+class DrainRequest(Record):
+    """Takes nodes out of service, each as one Slurm change, within the caps of the policy."""
+
+    cluster: str
+    job_id: str
+    life_id: int
+    step_key: str
+    nodes: Nodes
+    attempt: int = 0
+    signature: str = ""
+    how: str = ""
+    policy: str = ""
+    deadline: Time
+    workflow_id: str = ""
+    run_id: str = ""
+
+
+class DrainResult(Record):
+    drained: Nodes = ()
+    refused: dict[str, str] = Field(default_factory=dict, description="why not, by node")
 
 
 class SaveEvidence(Record):

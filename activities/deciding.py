@@ -17,6 +17,7 @@ from recovery.attribution import refined
 from recovery.blame import attribute
 from recovery.policy import decide
 from recovery.records import Attempt, JobState, JobView, Verdict
+from recovery.recurrence import strengthened
 from recovery.situation import Demand, Situation, split_rows
 
 
@@ -42,7 +43,10 @@ class DecidingActivities:
             policy=request.overrides.policy,
         )
         row, previous = split_rows(view, seen.rows)
-        verdict = refined(verdict_of(seen), request.attributions, seen.findings, failing_view(seen))
+        failing = failing_view(seen)
+        verdict = verdict_of(seen).model_copy(update={"attempt": failing.restarts})
+        verdict = strengthened(verdict, view, seen.life_id, seen.ledger)
+        verdict = refined(verdict, request.attributions, seen.findings, failing)
         situation = Situation(
             now=request.now or datetime.now(UTC),
             view=view,
@@ -67,6 +71,7 @@ class DecidingActivities:
             twins=seen.twins,
             nodes_usable=seen.nodes_usable,
             nodes_known=seen.nodes_known,
+            nodes_cleared=seen.nodes_cleared,
             min_job_age_s=seen.min_job_age_s,
             frozen=seen.frozen,
             own_faults=request.own_faults,
@@ -91,6 +96,8 @@ class DecidingActivities:
             permit_wait_s=policy.permit_wait_s,
             park=policy.park,
             stop_requeued=policy.stop_requeued,
+            keep_nodes_s=policy.keep_nodes_s,
+            max_kept_share=policy.max_kept_share,
         )
 
 

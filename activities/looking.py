@@ -41,11 +41,14 @@ from recovery.hang import Hang, absent_finding
 from recovery.measured import MeasuredJob, with_survivals
 from recovery.progress import Dialect, DialectError, own_dialect
 from recovery.records import Attempt, AttemptRow, Finding, JobState, JobView, NodeView, Progress
+from recovery.recurrence import Suspicion, essential
 from recovery.scheduler import scheduler_findings
 from recovery.situation import split_rows
 
 MAX_FINDINGS = 40
 MAX_ROWS = 20
+MAX_LEDGER = 2_000
+MAX_SUSPICIONS = 60
 UNDISTURBED = frozenset({JobState.COMPLETED, JobState.CANCELLED})
 """Nothing is asked about what ended like this."""
 
@@ -198,6 +201,7 @@ class LookingActivities:
         attempts = with_attempts(attempts, [current])
         attempts = with_restarters(attempts, view.restarts, ours=expected, requeue_exit=facts.requeue_exit)
         await asyncio.to_thread(self._write, request, view, watched, findings, attempts, notes)
+        ledger, cleared = await asyncio.to_thread(self._ledger, request, view, attempts, subject, findings)
         seen = c.Examination(
             view=view,
             rows=rows[-MAX_ROWS:],
@@ -217,6 +221,9 @@ class LookingActivities:
             nodes_usable=usable_nodes(view, as_if_heard(nodes)),
             nodes_known=tuple(node.name for node in nodes),
             nodes_up=tuple(node.name for node in nodes if _is_up(node)),
+            life_id=request.life_id,
+            ledger=ledger,
+            nodes_cleared=cleared,
             min_job_age_s=facts.min_job_age_s,
             accounting_lag=view.state is JobState.COMPLETING,
             frozen=frozen,
@@ -242,6 +249,21 @@ class LookingActivities:
             return ()
         absent = absent_finding(subject, hang, told.absent_nodes, _now()) if hang is not None else None
         return (*with_survivals(told.findings, step_at), *((absent,) if absent is not None else ()))
+
+    def _ledger(
+        self,
+        request: c.ExamineJob,
+        view: JobView,
+        attempts: Sequence[Attempt],
+        subject: JobView,
+        findings: Sequence[Finding],
+    ) -> tuple[tuple[Suspicion, ...], dict[str, datetime]]:
+        """What is known of the job's own nodes, and of no others; of a job that runs well only which were cleared."""
+        cluster, life_id = request.cluster, request.life_id
+        own = {*view.nodes, *subject.nodes, *view.excluded, *(node for one in attempts[-20:] for node in one.suspects)}
+        cleared = {node: one.at for node, one in self.site.store.cleared(cluster, sorted(own)).items()} if own else {}
+        known = self.site.store.suspicions(cluster, subject.nodes, limit=MAX_LEDGER) if findings else ()
+        return essential(known, life_id)[:MAX_SUSPICIONS], cleared
 
     def _known(self, request: c.ExamineJob) -> tuple[tuple[Attempt, ...], Watched | None]:
         store = self.site.store

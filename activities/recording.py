@@ -6,7 +6,7 @@ No audit, no action: `plan` has written verdict, advice and plan before any step
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
 
@@ -57,6 +57,8 @@ class RecordingActivities:
     def _write_plan(self, request: c.PlanStep) -> None:
         advice, verdict, now = request.advice, request.verdict, datetime.now(UTC)
         without = f" without {', '.join(advice.exclude)}" if advice.exclude else ""
+        drained = f"; drain {', '.join(advice.drain)}" if advice.drain else ""
+        held = f"; hold {', '.join(advice.keep_nodes)}" if advice.keep_nodes else ""
         approved = f", approved by {request.approved_by}" if request.approved_by else ""
         events = (
             c.NewEvent(
@@ -80,7 +82,8 @@ class RecordingActivities:
                 kind=c.EventKind.PLAN,
                 at=now,
                 attempt=advice.restart_count,
-                summary=f"{advice.action.value}{without} for restart count {advice.restart_count}{approved}",
+                summary=f"{advice.action.value}{without} for restart count {advice.restart_count}"
+                f"{drained}{held}{approved}",
                 body={"step_key": request.step_key, "approved_by": request.approved_by},
             ),
         )
@@ -94,6 +97,14 @@ class RecordingActivities:
             attempts=(attempt_of_decision(advice.restart_count, verdict),),
             phase="recovering" if advice.action in {Action.RESTART, Action.GUARD} else None,
         )
+        self._suspect(request.life_id, advice.restart_count, verdict, advice.policy)
+
+    def _suspect(self, life_id: int, attempt: int, verdict: Verdict, policy: str) -> None:
+        """Enters the suspects of a decision in the ledger of the cluster."""
+        now = datetime.now(UTC)
+        window = timedelta(seconds=self.site.policies.current().policy(policy).suspect_window_s)
+        about = attempt if verdict.attempt is None else verdict.attempt
+        self.site.store.suspect(life_id, about, verdict, now, now + window)
 
     def _append(
         self,
@@ -134,11 +145,15 @@ class RecordingActivities:
     @activity.defn(name=c.RECORD)
     async def record(self, request: c.RecordEvents) -> c.Done:
         """Appends rows; rows that are there already stay as they are."""
-        decided = [
-            attempt_of_decision(event.attempt, Verdict.model_validate(event.body))
+        verdicts = [
+            (event.attempt, Verdict.model_validate(event.body))
             for event in request.events
             if event.kind == c.EventKind.VERDICT
         ]
+        decided = [attempt_of_decision(number, verdict) for number, verdict in verdicts]
+        policy = next(
+            (str(event.body.get("policy")) for event in request.events if event.kind == c.EventKind.ADVICE), ""
+        )
         async with heartbeating(), outages_retried():
             await asyncio.to_thread(
                 self._append,
@@ -155,6 +170,8 @@ class RecordingActivities:
                 paused_by=request.paused_by,
                 stopped=request.stopped,
             )
+            for number, verdict in verdicts:
+                await asyncio.to_thread(self._suspect, request.life_id, number, verdict, policy)
         return c.Done()
 
     @activity.defn(name=c.CLOSE_JOB)
@@ -178,7 +195,7 @@ class RecordingActivities:
 def attempt_of_decision(number: int, verdict: Verdict) -> Attempt:
     """What a decision adds to the record of an attempt: its cause, and all suspects, also those not excluded."""
     return Attempt(
-        number=number,
+        number=number if verdict.attempt is None else verdict.attempt,
         fault_class=verdict.fault_class,
         signature=verdict.signature,
         suspects=tuple(suspect.node for suspect in verdict.suspects),

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from activities import contracts as c
 from activities.site import Site
 from activities.slurm.errors import RefusalKind, Refused
-from activities.slurm.placement import nobody_is_heard, usable_exclusions
+from activities.slurm.placement import newest_first, nobody_is_heard, usable_exclusions
 from activities.telemetry.joblog import AttemptLog, read_attempt
 from recovery.records import JobState, JobView, Outcome, OutcomeKind
 
@@ -156,15 +156,20 @@ class Settling:
             self.stuck_since = now
         if now < self.stuck_since + PATIENCE_WITH_REASON:
             return None
-        ours = tuple(name for name in self.request.ours if name in view.excluded and name not in self.relaxed)
+        ours = tuple(
+            name
+            for name in newest_first(self.request.ours, self.request.excluded_at)
+            if name in view.excluded and name not in self.relaxed
+        )
         if not ours:
             return self._outcome(OutcomeKind.STUCK, view, f"it cannot be placed ({view.reason}), and not because of us")
         nodes = await self.client.nodes()
         if nobody_is_heard(nodes) and now < self.stuck_since + PATIENCE_WITH_SILENCE:
             return None
         theirs = tuple(name for name in view.excluded if name not in ours)
-        # As few as must be, where arithmetic tells; all where Slurm sees something that it does not.
-        given_up = usable_exclusions(view, nodes, ours, keep=theirs).dropped or ours
+        # As few as must be, where arithmetic tells; half of them at a time where Slurm sees something that it does
+        # not. The oldest go first: what they were set for is the longest ago.
+        given_up = usable_exclusions(view, nodes, ours, keep=theirs).dropped or ours[len(ours) // 2 :]
         # Written first: another run of this watch must not take it for something that slurmctld forgot.
         await self._tell(
             c.EventKind.WATCHDOG,
@@ -173,6 +178,9 @@ class Settling:
             relaxed=list(given_up),
         )
         self._give_up(given_up)
+        await asyncio.to_thread(
+            self.site.store.give_up_exclusions, self.request.cluster, self.request.job_id, self.relaxed
+        )
         self.stuck_since = None
         await self._lease(view, start_in_s=self.request.start_delay_s, exclude=self._wanted(view))
         return None

@@ -69,6 +69,15 @@ class PolicySource:
         return self._current
 
 
+@dataclass(frozen=True)
+class NodeCheck:
+    """The site's own command that tells whether a node is well: exit status 0, with the node's name as last word."""
+
+    command: tuple[str, ...]
+    timeout_s: float
+    every_s: float
+
+
 @dataclass
 class Site:
     """Everything the activities need, injected once."""
@@ -85,6 +94,8 @@ class Site:
     """By cluster; where there is none the jobs' own files are read."""
     attributors: Attributors | None = None
     """Who outside is asked about a fault; None: nobody."""
+    node_checks: Mapping[str, NodeCheck] = field(default_factory=dict)
+    """By cluster, where one is configured."""
     _nodes: dict[str, tuple[float, tuple[NodeView, ...]]] = field(default_factory=dict)
     _facts: dict[str, tuple[float, ClusterFacts]] = field(default_factory=dict)
     _frozen: dict[str, tuple[float, str]] = field(default_factory=dict)

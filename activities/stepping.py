@@ -15,13 +15,14 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities import contracts as c
 from activities.heartbeat import heartbeating
+from activities.holding import hold_nodes, let_go
 from activities.outages import outages_retried
 from activities.settling import Settling
 from activities.site import Site
 from activities.slurm.answers import Changed
 from activities.slurm.client import SlurmClient
 from activities.slurm.errors import RefusalKind, Refused
-from activities.slurm.placement import as_if_heard, usable_exclusions
+from activities.slurm.placement import as_if_heard, newest_first, usable_exclusions
 from activities.sweep_cursor import read_cursor
 from activities.telemetry.logwatch import LogWatch
 from recovery.attempts import with_attempts
@@ -89,6 +90,7 @@ class SteppingActivities:
         """Watches a restart or guard until it is verified; see activities/settling.py."""
         async with heartbeating(), outages_retried():
             outcome = await Settling(self.site, request).watch()
+            await let_go(self.site, request, outcome)
             await asyncio.to_thread(self.site.store.release_permit, request.step_key, _now())
             return outcome
 
@@ -99,6 +101,8 @@ class SteppingActivities:
     ) -> tuple[Changed, tuple[str, ...]]:
         exclude, dropped = await self._exclusions(client, view, request)
         cursor = await asyncio.to_thread(self.site.sweep_cursor, request.cluster, request.job_id)
+        # Before the requeue, since freed nodes go to whoever waits.
+        await hold_nodes(self.site, view, request, exclude)
         # The nodes of an attempt that ended are free: the start may be near. Otherwise the lease is the far start,
         # and `settle` moves it up once they are free.
         free = view.state.is_final and not view.completing
@@ -140,7 +144,8 @@ class SteppingActivities:
         # An earlier run of this step may have set what is wanted now; that is ours as well.
         ours = {*request.exclude, *request.keep_excluded, *request.give_up}
         theirs = tuple(name for name in view.excluded if name not in ours)
-        wanted = (*request.exclude, *(name for name in request.keep_excluded if name not in request.exclude))
+        older = (name for name in request.keep_excluded if name not in request.exclude)
+        wanted = (*request.exclude, *newest_first(older, request.excluded_at))
         if view.completing:
             view = view.model_copy(update={"min_nodes": max(view.min_nodes, request.min_nodes)})
         give_up_at = min(_now() + NODES_HEARD_WITHIN, request.deadline - NODES_HEARD_WITHIN)

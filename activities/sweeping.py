@@ -25,6 +25,7 @@ from activities import contracts as c
 from activities.audit.records import Watched
 from activities.audit.trouble import AuditUnavailable
 from activities.blind_time import with_blind_time
+from activities.draining import NodeCare
 from activities.pulse import Key, Pulse, blamed, own_progress
 from activities.site import Site
 from activities.slurm.answers import SweepRow
@@ -78,6 +79,7 @@ class SweepingActivities:
         self._logs = LogWatch(site.catalogue)
         self._pulse = Pulse(site)
         self._stores = {cluster: StoreFollower(store.source) for cluster, store in site.logs.items()}
+        self._care = NodeCare(site)
 
     @activity.defn(name=c.SWEEP)
     async def sweep(self, request: c.SweepRequest) -> c.SweepReport:
@@ -88,9 +90,11 @@ class SweepingActivities:
         while time.monotonic() < ends and not activity.is_worker_shutdown():
             began = time.monotonic()
             report = await self._one(request.cluster, report)
+            self._care.tend(request.cluster)
             left = self.site.sweep_interval_s - (time.monotonic() - began)
             if left > 0:
                 await asyncio.sleep(left)
+        await self._care.close()
         if activity.is_worker_shutdown():
             raise ApplicationError(
                 "this worker stops; another one goes on",

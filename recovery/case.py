@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from recovery.budgets import LAUNCH_SIGNATURE, budgets
 from recovery.hang import Hang
-from recovery.policy_numbers import OnStuck, Policy
+from recovery.policy_numbers import KeepNodes, OnStuck, Policy
 from recovery.records import (
     Action,
     Advice,
@@ -24,6 +24,7 @@ from recovery.records import (
     Retry,
     Suspect,
 )
+from recovery.recurrence import suspected_earlier
 from recovery.situation import Situation
 from recovery.straggler import Straggler
 
@@ -33,6 +34,9 @@ PURGE_MARGIN_S = 60
 NODE_FAIL_SIGNATURE = "scheduler.node_fail"
 
 _EXCLUDED_AT_ONCE = frozenset({FaultClass.HARDWARE, FaultClass.INTERCONNECT})
+_NOT_BROKEN = frozenset({"node.daemon_restarted", "straggler.slow_host"})
+"""Reasons to leave a node out of one job that are none to take it from everybody."""
+
 _FAILURES = frozenset({JobState.FAILED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.OUT_OF_MEMORY})
 _STRENGTH = {Confidence.HIGH: 0, Confidence.MEDIUM: 1, Confidence.LOW: 2}
 
@@ -137,13 +141,14 @@ class Case:
 
         Only nodes of the job's own allocation: what a job prints can never keep it, or anybody, off other nodes. Of
         hardware and interconnect faults (or `at_once`) suspects are excluded the first time, unless they are weak;
-        everything else only when the same node was a suspect in an earlier attempt too. The surest come first, and
+        everything else only when the same node was a suspect before (see recurrence.py). The surest come first, and
         none is excluded that would leave too few usable nodes, or more than the policy's share of the cluster.
         """
         situation, view = self.situation, self.view
         if at_once is None:
             at_once = situation.verdict.fault_class in _EXCLUDED_AT_ONCE
-        before = {node for attempt in self.attempts[:-1] for node in attempt.suspects}
+        window = timedelta(seconds=self.policy.suspect_window_s)
+        before = suspected_earlier(self.attempts[:-1], situation.nodes_cleared, situation.now, window)
         taken = set(view.excluded)
         usable = set(situation.nodes_usable) - taken
         counted = bool(situation.nodes_usable or situation.nodes_known)
@@ -157,12 +162,41 @@ class Case:
             fit = (at_once or outside) and ((weak_too and not outside) or suspect.confidence is not Confidence.LOW)
             if node not in self.allocation or node in taken or node in view.required_nodes or node in chosen:
                 continue
-            if not fit and node not in before:
+            if not fit and not suspect.again and node not in before:
                 continue
             if len(chosen) >= most or (counted and len(usable - {*chosen, node}) < max(1, view.min_nodes)):
                 continue
             chosen.append(node)
         return tuple(chosen)
+
+    def drains(self, excluded: tuple[str, ...]) -> tuple[str, ...]:
+        """Nodes of the job that are bad by the word of a witness that users cannot write. Only such as the job keeps
+        off anyway: a drain must not strand the job whose restart it is part of."""
+        verdict, avoided = self.situation.verdict, {*excluded, *self.view.excluded}
+        if not self.policy.drain or verdict.fault_class not in _EXCLUDED_AT_ONCE or verdict.signature in _NOT_BROKEN:
+            return ()
+        return tuple(
+            suspect.node
+            for suspect in verdict.suspects
+            if suspect.trusted
+            and suspect.confidence is Confidence.HIGH
+            and suspect.node in self.allocation
+            and suspect.node in avoided
+        )
+
+    def kept(self, excluded: tuple[str, ...]) -> tuple[str, ...]:
+        """Healthy nodes of the attempt that are held for the next one, where the policy says so."""
+        situation = self.situation
+        if self.policy.keep_nodes is not KeepNodes.RESERVATION or self.view.reservation or not self.ended_or_stuck:
+            return ()
+        bad = {*excluded, *self.view.excluded, *(suspect.node for suspect in situation.verdict.suspects)}
+        healthy = sorted(self.allocation & set(situation.nodes_usable) - bad)
+        share = int(self.policy.max_kept_share * len(situation.nodes_known) + 1e-9)
+        return tuple(healthy) if healthy and len(healthy) <= share else ()
+
+    @property
+    def ended_or_stuck(self) -> bool:
+        return self.ended or self.stuck
 
     def spared(self, excluded: tuple[str, ...]) -> str:
         """Why suspects among the job's own nodes are not excluded with `excluded`; empty: nothing to explain."""

@@ -37,8 +37,20 @@ def decide(situation: Situation, policy: Policy) -> Advice:
     for rule in RULES:
         advice = rule.decide(case)
         if advice is not None:
-            return _with_approval(case, advice)
+            return _with_approval(case, _with_nodes(case, advice))
     return case.leave_alone(NO_RULE, f"no rule covers state {case.state.value}", notify=True)
+
+
+def _with_nodes(case: Case, advice: Advice) -> Advice:
+    """What a restart means for nodes beyond the job's own exclusions: bad ones drained, healthy ones held."""
+    if advice.action not in {Action.RESTART, Action.GUARD} or case.situation.force is not None:
+        return advice
+    kept = case.kept(advice.exclude) if advice.action is Action.RESTART else ()
+    drained = case.drains(advice.exclude)
+    if not kept and not drained:
+        return advice
+    told = [advice.reason, *([f"drains {', '.join(drained)}"] if drained else [])]
+    return advice.model_copy(update={"drain": drained, "keep_nodes": kept, "reason": "; ".join(told)})
 
 
 def _gone(situation: Situation, policy: Policy) -> Advice:

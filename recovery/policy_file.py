@@ -127,6 +127,10 @@ class PolicyFile:
         """The policy of that name; a name that no longer exists gives the default one."""
         return self._policies.get(name) or self._policies[self.document.default_policy]
 
+    def mode_of(self, cluster: str) -> Mode:
+        """Strongest mode in the cluster."""
+        return self.document.clusters.get(cluster, ClusterScope()).mode or Mode.MONITOR
+
     def opts_in_somewhere(self, cluster: str) -> bool:
         """Whether jobs of this cluster may be watched although their comment says nothing."""
         place = self.document.clusters.get(cluster, ClusterScope())

@@ -40,6 +40,13 @@ class OnStuck(StrEnum):
     RESTART = "restart"
 
 
+class KeepNodes(StrEnum):
+    """How a restarted job, which goes to the back of the queue, gets its healthy nodes again."""
+
+    OFF = "off"
+    RESERVATION = "reservation"
+
+
 class Policy(BaseModel):
     """One named policy. Every value has a default, so a policy file only says what differs."""
 
@@ -129,6 +136,30 @@ class Policy(BaseModel):
     """Share of the cluster's nodes that may be excluded from jobs by relight at the same time."""
     exclude_expiry_s: Annotated[int, Field(strict=True, ge=600, le=30 * 24 * 3600)] = 24 * 3600
     """How long an exclusion counts; older ones are not renewed at the next restart."""
+    suspect_window_s: Annotated[int, Field(strict=True, ge=600, le=365 * 24 * 3600)] = 7 * 24 * 3600
+    """How long a suspicion of a node is remembered, across jobs and users: a weak suspect is excluded when it is
+    suspected again within it."""
+
+    # Taking nodes out of service. Needs a Slurm account with Administrator level.
+    drain: Switch = False
+    """Drain nodes that a witness users cannot write (Slurm, metrics) calls broken."""
+    drain_expiry_s: Annotated[int, Field(strict=True, ge=60, le=30 * 24 * 3600)] = 24 * 3600
+    """A node that relight drained returns to service after this, unless its check or a person brings it back sooner."""
+    max_drained_share: Share = 0.05
+    """Share of the cluster's nodes that relight may hold drained at the same time."""
+    max_drains_per_hour: Annotated[int, Field(strict=True, ge=1, le=1_000)] = 2
+    """Nodes that relight may drain in one cluster within any hour."""
+    drain_leaves: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 1
+    """Usable nodes that each partition of a drained node must have left."""
+
+    # Place in the queue.
+    keep_nodes: KeepNodes = KeepNodes.OFF
+    """How a restarted job gets its healthy nodes again: off (it queues like any other) or reservation (a short one
+    for its user, that ends by itself)."""
+    keep_nodes_s: Annotated[int, Field(strict=True, ge=60, le=3600)] = 600
+    """How long the nodes are held at most, counted from the restart."""
+    max_kept_share: Share = 0.25
+    """Share of the cluster's nodes that may be held for restarted jobs at the same time."""
 
     # Exit codes.
     stop_codes: Annotated[tuple[ExitCode, ...], Field(max_length=32)] = (93,)

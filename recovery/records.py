@@ -338,6 +338,7 @@ class Suspect(Record):
     confidence: Confidence
     trusted: bool = False
     by: str = Field(default="", description="who outside named it; empty: the built-in rules. Never counts elsewhere")
+    again: bool = Field(default=False, description="suspected before, in a way that counts: see recurrence.py")
 
 
 class Verdict(Record):
@@ -350,6 +351,7 @@ class Verdict(Record):
     reason: str
     by: str = "rules"
     first_cause: str | None = Field(default=None, description="id of the finding held to be the first cause")
+    attempt: int | None = Field(default=None, description="restart count of the attempt it is about")
 
 
 class Attempt(Record):
@@ -400,6 +402,8 @@ class Advice(Record):
     rule: str = Field(description="id of the policy rule that fired")
     reason: str
     exclude: Nodes = Field(default=(), description="nodes the next attempt should avoid, beyond those already excluded")
+    drain: Nodes = Field(default=(), description="nodes to take out of service, by a witness that users cannot write")
+    keep_nodes: Nodes = Field(default=(), description="healthy nodes to hold for the restarted job")
     restart_count: int = Field(default=0, description="the attempt it is about; a step is refused for any other")
     fault_class: FaultClass = FaultClass.UNKNOWN
     signature: str = ""

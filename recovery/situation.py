@@ -66,6 +66,7 @@ class Situation(Record):
     twins: tuple[str, ...] = ()
     nodes_usable: Nodes = Field(default=(), description="nodes the next attempt could get")
     nodes_known: Nodes = ()
+    nodes_cleared: dict[str, Time] = Field(default_factory=dict, description="when each was last called well")
     min_job_age_s: int = 300
     frozen: str = Field(default="", description="why the cluster must not be touched now; empty: it may be")
     own_faults: int = Field(default=0, description="restarts in a row, up to now, that died of relight's own doing")

@@ -59,8 +59,8 @@ class Stage:
         **slurm: Any,
     ) -> None:
         """`policy`: numbers of the default policy; `policies`: other policies by name; `gate`, `path`: settings of the
-        cluster; `prometheus`: of metrics; `telemetry`: that section; `sees_files` False: the worker runs where the users' folders are not
-        mounted; the rest is Slurm's."""
+        cluster; `prometheus`: of metrics; `telemetry`: that section; `sees_files` False: the worker runs where the
+        users' folders are not mounted; the rest is Slurm's."""
         self.slurm = SlurmCluster(
             nodes=nodes, accounting=accounting, name=cluster_name, first_job_id=first_job_id, **slurm
         )

@@ -28,6 +28,8 @@ patterns_app = typer.Typer(help="Check, list and try fault patterns.", no_args_i
 app.add_typer(policy_app, name="policy")
 app.add_typer(config_app, name="config")
 app.add_typer(patterns_app, name="patterns")
+node_app = typer.Typer(help="Look at one node, or call it well.", no_args_is_help=True)
+app.add_typer(node_app, name="node")
 doctor_app = typer.Typer(help="Look at what relight depends on.", no_args_is_help=True)
 app.add_typer(doctor_app, name="doctor")
 
@@ -39,6 +41,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")
 Job = Annotated[str, typer.Argument(help="Job, as prod-12345; with one configured cluster also 12345 or 12345_7.")]
 By = Annotated[str, typer.Option("--by", help="Who asks, for the record; default your login name.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
+Node = Annotated[str, typer.Argument(help="Name of one node, as n07.")]
+ClusterName = Annotated[str | None, typer.Option("--cluster", help="The node's cluster, where there are several.")]
 Signal = Annotated[bool, typer.Option("--signal", help="Send it without waiting for an answer.")]
 
 
@@ -99,6 +103,37 @@ def show(job: Job, config: Config = None, as_json: AsJson = False) -> None:
     from workers.cli_jobs import show_job
 
     show_job(config, job, as_json=as_json)
+
+
+@app.command()
+def nodes(cluster: ClusterName = None, config: Config = None, as_json: AsJson = False) -> None:
+    """List what is held against nodes: suspicions, exclusions, drains, with why and until when."""
+    from workers.cli_nodes import list_nodes
+
+    list_nodes(config, cluster=cluster, as_json=as_json)
+
+
+@node_app.command("show")
+def node_show(node: Node, cluster: ClusterName = None, config: Config = None, as_json: AsJson = False) -> None:
+    """Tell everything about one node, also what is over."""
+    from workers.cli_nodes import show_node
+
+    show_node(config, node, cluster=cluster, as_json=as_json)
+
+
+@node_app.command("clear")
+def node_clear(
+    node: Node,
+    by: By = "",
+    reason: Reason = "",
+    cluster: ClusterName = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Call a node well: suspicions so far count no more, and relight returns it to service if it drained it."""
+    from workers.cli_nodes import clear_node
+
+    clear_node(config, node, cluster=cluster, by=by, reason=reason, as_json=as_json)
 
 
 @app.command()

@@ -108,8 +108,22 @@ class GateSettings(_Section):
     """Folder of its locks, its count of changes and the STOP file; default /var/lib/relight/gate/CLUSTER."""
     ceiling: Annotated[int, Field(ge=1, le=100_000)] = 60
     """Most changes to Slurm within an hour, whatever the policy says."""
+    drain_ceiling: Annotated[int, Field(ge=0, le=10_000)] = 4
+    """Most nodes taken out of service within an hour, whatever the policy says; 0: none, ever."""
     timeout_s: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 100.0
     """Longest run of one call."""
+
+
+class NodeCheckSettings(_Section):
+    """The site's own command that tells whether a drained node is well again."""
+
+    command: Annotated[tuple[Annotated[str, StringConstraints(min_length=1)], ...], Field(min_length=1, max_length=64)]
+    """Program and its words; the node's name is added as the last one. Exit status 0 means that the node is well. It
+    runs on the worker's host, as the worker's user, without a shell."""
+    timeout_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 60.0
+    """After this it is ended and the node stays out of service."""
+    every_s: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False)] = 300.0
+    """Time between two checks of one node."""
 
 
 class ClusterSettings(_Section):
@@ -120,6 +134,8 @@ class ClusterSettings(_Section):
     path: str | None = None
     """PATH with Slurm's commands; left out: the worker's own."""
     gate: GateSettings = GateSettings()
+    node_check: NodeCheckSettings | None = None
+    """Checks drained nodes; left out: they come back after their time, or when a person clears them."""
 
 
 class TelemetrySettings(_Section):
@@ -291,6 +307,8 @@ def _known(parent: tuple[Any, ...]) -> str:
         ("attribution", "chat"): ChatSettings,
     }
     below: dict[int, type[BaseModel]] = {2: ClusterSettings, 3: GateSettings}
+    if parent[2:] == ("node_check",):
+        below[3] = NodeCheckSettings
     shape = below.get(len(parent)) if parent[:1] == ("clusters",) else shapes.get(parent)
     return ", ".join(shape.model_fields) if shape else "other keys"
 

@@ -26,9 +26,10 @@ from activities import contracts as c
 from activities.attributing import AttributingActivities
 from activities.audit.store import AuditStore, AuditUnavailable, SchemaTooNew, UnfitDatabase
 from activities.deciding import DecidingActivities
+from activities.draining import DrainingActivities
 from activities.looking import LookingActivities
 from activities.recording import RecordingActivities
-from activities.site import PolicySource, Site
+from activities.site import NodeCheck, PolicySource, Site
 from activities.slurm.client import SlurmClient
 from activities.slurm.transport import LocalGate
 from activities.stepping import SteppingActivities
@@ -135,6 +136,11 @@ def _site(settings: Settings) -> Site:
         metrics={name: metrics_watch(settings, name, catalogue) for name in settings.clusters},
         logs={name: logs for name in settings.clusters if (logs := log_store(settings, name)) is not None},
         attributors=attributors(settings),
+        node_checks={
+            name: NodeCheck(command=check.command, timeout_s=check.timeout_s, every_s=check.every_s)
+            for name, cluster in settings.clusters.items()
+            if (check := cluster.node_check) is not None
+        },
     )
 
 
@@ -150,6 +156,7 @@ def _gate(settings: Settings, name: str) -> LocalGate:
         "PATH": cluster.path or os.environ.get("PATH", os.defpath),
         "RELIGHT_GATE_DIR": str(folder),
         "RELIGHT_GATE_CEILING": str(cluster.gate.ceiling),
+        "RELIGHT_GATE_DRAIN_CEILING": str(cluster.gate.drain_ceiling),
     }
     if cluster.slurm_conf is not None:
         env["SLURM_CONF"] = str(cluster.slurm_conf)
@@ -160,7 +167,7 @@ def _gate(settings: Settings, name: str) -> LocalGate:
 
 def _workers(client: Client, site: Site, settings: Settings) -> list[Worker]:
     looking, stepping = LookingActivities(site), SteppingActivities(site)
-    recording, deciding = RecordingActivities(site), DecidingActivities(site)
+    recording, deciding, draining = RecordingActivities(site), DecidingActivities(site), DrainingActivities(site)
     grace = timedelta(seconds=GRACE_S)
     made = [
         Worker(
@@ -208,6 +215,7 @@ def _workers(client: Client, site: Site, settings: Settings) -> list[Worker]:
                     stepping.stop,
                     stepping.release,
                     stepping.arm,
+                    draining.drain,
                 ],
                 max_concurrent_activities=100,
                 graceful_shutdown_timeout=grace,

@@ -6,6 +6,7 @@ continue-as-new finds an open change and finishes it instead of asking for it ag
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from temporalio import workflow
@@ -76,7 +77,8 @@ class Acting(Ledger):
         now = workflow.now()
         lease_s = decision.park_s if park else decision.lease_s
         start_delay_s = decision.park_s if park else decision.start_delay_s
-        over = self._expired(now, timedelta(seconds=decision.exclude_expiry_s))
+        cleared = examination.nodes_cleared if examination is not None else {}
+        over = self._expired(now, timedelta(seconds=decision.exclude_expiry_s), cleared)
         intent = Intent(
             action=advice.action,
             step_key=step_key,
@@ -109,6 +111,10 @@ class Acting(Ledger):
             stuck=advice.rule in ("hang", "straggler"),
             keep_start=advice.rule == "blamed_late",
             min_nodes=view.min_nodes,
+            excluded_at=state.excluded_at,
+            hold=advice.keep_nodes,
+            hold_s=decision.keep_nodes_s,
+            max_held_share=decision.max_kept_share,
             workflow_id=info.workflow_id,
             run_id=info.run_id,
         )
@@ -135,16 +141,62 @@ class Acting(Ledger):
             state.tell(workflow.now(), "step", f"{advice.action.value} gave no answer: {cause(error)}")
             state.look_again_at = workflow.now() + timedelta(seconds=2)
             return
+        draining = self._start_drain(decision, step_key) if result.done and advice.drain else None
         await self._after_step(intent, result)
+        if draining is not None:
+            await self._finish_drain(draining)
 
-    def _expired(self, now: datetime, expiry: timedelta) -> tuple[str, ...]:
-        """Takes exclusions whose time is over off the list, and gives them."""
+    def _start_drain(self, decision: c.Decision, step_key: str) -> workflow.ActivityHandle[c.DrainResult]:
+        """Bad nodes go out of service beside the restart, which never waits for it."""
+        state, advice, info = self.state, decision.advice, workflow.info()
+        how = next((one.how for one in decision.verdict.suspects if one.node in advice.drain), decision.verdict.reason)
+        request = c.DrainRequest(
+            cluster=state.cluster,
+            job_id=state.job_id,
+            life_id=state.life_id or 0,
+            step_key=step_key,
+            nodes=advice.drain,
+            attempt=advice.restart_count,
+            signature=advice.signature or advice.fault_class.value,
+            how=how[:500],
+            policy=advice.policy,
+            deadline=workflow.now() + timings.DRAIN_LIMIT,
+            workflow_id=info.workflow_id,
+            run_id=info.run_id,
+        )
+        return workflow.start_activity(
+            c.DRAIN,
+            request,
+            task_queue=c.slurm_queue(state.cluster),
+            result_type=c.DrainResult,
+            start_to_close_timeout=timings.CHANGE_TIMEOUT,
+            heartbeat_timeout=timings.HEARTBEAT,
+            schedule_to_close_timeout=timings.DRAIN_LIMIT,
+            retry_policy=timings.CHANGE_RETRY,
+            summary=f"drain {telling.names(advice.drain)}",
+        )
+
+    async def _finish_drain(self, draining: workflow.ActivityHandle[c.DrainResult]) -> None:
+        try:
+            result = await draining
+        except ActivityError as error:
+            self.state.tell(workflow.now(), "drain", f"gave no answer: {cause(error)}")
+            return
+        told = [f"drained {telling.names(result.drained)}"] if result.drained else []
+        told += [f"{node} not drained: {why}"[:200] for node, why in sorted(result.refused.items())[:5]]
+        self.state.tell(workflow.now(), "drain", "; ".join(told))
+
+    def _expired(self, now: datetime, expiry: timedelta, cleared: Mapping[str, datetime]) -> tuple[str, ...]:
+        """Takes exclusions whose time is over, or whose node was called well since, off the list, and gives them."""
         state = self.state
-        over = tuple(node for node in state.exclusions if now - state.excluded_at.get(node, now) >= expiry)
+        since = {node: state.excluded_at.get(node, now) for node in state.exclusions}
+        over = tuple(
+            node for node in since if now - since[node] >= expiry or cleared.get(node, since[node]) > since[node]
+        )
         state.exclusions = tuple(node for node in state.exclusions if node not in over)
         state.excluded_at = {node: since for node, since in state.excluded_at.items() if node not in over}
         if over:
-            state.tell(now, "exclusion", f"expired: {telling.names(over)}")
+            state.tell(now, "exclusion", f"no more: {telling.names(over)}")
         return over
 
     async def _permit(self, step_key: str, decision: c.Decision, approved_by: str) -> bool:
@@ -250,6 +302,7 @@ class Acting(Ledger):
             restarts=restarts,
             excluded=excluded,
             ours=state.exclusions,
+            excluded_at=state.excluded_at,
             start_delay_s=intent.start_delay_s,
             lease_s=intent.lease_s,
             acted_at=acted_at,

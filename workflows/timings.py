@@ -39,6 +39,8 @@ so a late try changes nothing."""
 
 ATTRIBUTION_GRACE = timedelta(seconds=30)
 """A slow answer may wait this long for a free worker."""
+DRAIN_LIMIT = timedelta(minutes=3)
+"""Schedule-to-close of draining: a node that cannot be drained by then stays in service."""
 
 ONCE = RetryPolicy(maximum_attempts=1)
 SWEEP_RETRY = RetryPolicy(

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, or_, select, update
 
-from activities.audit.records import PermitRequest
+from activities.audit.records import Excluded, PermitRequest
 from activities.audit.tables import CLUSTER, JOB_ID, clusters, permits
 from activities.audit.text import name
 from activities.audit.trouble import KeyTaken
@@ -70,6 +70,34 @@ def release(connection: Connection, step_key: str, now: datetime) -> None:
         .where(permits.c.step_key == step_key, permits.c.released_at.is_(None))
         .values(released_at=now, slot_until=None)
     )
+
+
+def give_up(connection: Connection, cluster: str, job_id: str, nodes: Sequence[str]) -> None:
+    """Exclusions of one job that were relaxed: they count no more."""
+    mine = (permits.c.cluster == cluster) & (permits.c.job_id == job_id) & permits.c.excluded_until.is_not(None)
+    for row in connection.execute(select(permits.c.id, permits.c.nodes).where(mine).with_for_update()).all():
+        left = [node for node in row.nodes if node not in nodes]
+        if len(left) < len(row.nodes):
+            connection.execute(update(permits).where(permits.c.id == row.id).values(nodes=left))
+
+
+def excluded(connection: Connection, cluster: str | None, now: datetime) -> list[Excluded]:
+    """What jobs are kept away from now: of each job and node the exclusion that lasts longest."""
+    query = select(permits).where(permits.c.excluded_until > now)
+    if cluster is not None:
+        query = query.where(permits.c.cluster == cluster)
+    found: dict[tuple[str, str, str], Excluded] = {}
+    for row in connection.execute(query.order_by(permits.c.excluded_until)).mappings():
+        for node in row["nodes"]:
+            found[(row["cluster"], node, row["job_id"])] = Excluded(
+                cluster=row["cluster"],
+                node=node,
+                job_id=row["job_id"],
+                step_key=row["step_key"],
+                since=row["granted_at"],
+                until=row["excluded_until"],
+            )
+    return [found[key] for key in sorted(found)]
 
 
 def lock_cluster(connection: Connection, cluster: str, now: datetime) -> dict[str, Any]:

@@ -122,3 +122,62 @@ class PermitRequest(Record):
         default=86_400, description="the exclusions count for that long, or until the job closes"
     )
     now: Time
+
+
+class Cleared(Record):
+    """The last time that somebody called a node well."""
+
+    node: str
+    at: Time
+    by: str = ""
+    reason: str = ""
+
+
+class Excluded(Record):
+    """A node that one job is kept away from."""
+
+    cluster: str
+    node: str
+    job_id: str
+    step_key: str = ""
+    since: Time
+    until: Time
+
+
+class DrainGrant(Record):
+    """May this node be taken out of service now?"""
+
+    cluster: str
+    node: str
+    step_key: str
+    life_id: int
+    job_id: str
+    signature: str = ""
+    how: str = ""
+    expiry_s: float
+    max_share: float
+    max_per_hour: int
+    cluster_nodes: int = Field(description="nodes the cluster has; 0: not known at the moment")
+    now: Time
+
+
+class Drain(Record):
+    """One node out of service by relight."""
+
+    drain_id: int
+    cluster: str
+    node: str
+    step_key: str
+    life_id: int
+    job_id: str
+    signature: str = ""
+    how: str = ""
+    granted_at: Time
+    until: Time
+    drained_at: Time | None = Field(default=None, description="None: asked of Slurm, not yet known to be done")
+    ended_at: Time | None = None
+    ended_by: str = ""
+    end_reason: str = ""
+    cleared_at: Time | None = Field(default=None, description="somebody wants it back in service since then")
+    cleared_by: str = ""
+    clear_reason: str = ""

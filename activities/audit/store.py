@@ -13,13 +13,24 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from activities.audit import lives, permits, timeline, watching
+from activities.audit import drains, lives, permits, suspicions, timeline, watching
 from activities.audit.database import Database
-from activities.audit.records import Event, JobRow, Life, PermitRequest, Watched
+from activities.audit.records import (
+    Cleared,
+    Drain,
+    DrainGrant,
+    Event,
+    Excluded,
+    JobRow,
+    Life,
+    PermitRequest,
+    Watched,
+)
 from activities.audit.tables import clusters
 from activities.audit.trouble import AuditUnavailable, KeyTaken, SchemaTooNew, UnfitDatabase, UnknownLife
 from activities.contracts import NewEvent, PermitAnswer
-from recovery.records import Attempt, AttemptRow, ClusterFacts, JobView
+from recovery.records import Attempt, AttemptRow, ClusterFacts, JobView, Nodes, Verdict
+from recovery.recurrence import Suspicion
 
 __all__ = ["AuditStore", "AuditUnavailable", "KeyTaken", "SchemaTooNew", "UnfitDatabase", "UnknownLife"]
 
@@ -193,6 +204,59 @@ class AuditStore:
         """Frees the permit's place among the restarts at once; its exclusions go on. Unknown keys are ignored."""
         at = now or datetime.now(UTC)
         self._database.write(lambda c: permits.release(c, step_key, at))
+
+    def give_up_exclusions(self, cluster: str, job_id: str, nodes: Sequence[str]) -> None:
+        """Takes nodes out of the job's exclusions that count: they were relaxed."""
+        self._database.write(lambda c: permits.give_up(c, cluster, job_id, nodes))
+
+    def exclusions(self, cluster: str | None = None, now: datetime | None = None) -> list[Excluded]:
+        """Nodes that jobs are kept away from now, by node and job."""
+        at = now or datetime.now(UTC)
+        return self._database.read(lambda c: permits.excluded(c, cluster, at))
+
+    # -------------------------------------------------------------------------------------------- nodes
+
+    def suspect(self, life_id: int, attempt: int, verdict: Verdict, now: datetime, until: datetime) -> Nodes:
+        """Enters the verdict's suspects in the ledger; gives those that are nodes of that attempt. Harmless again."""
+        if not verdict.suspects:
+            return ()
+        return self._database.write(lambda c: suspicions.enter(c, life_id, attempt, verdict, now, until))
+
+    def suspicions(
+        self, cluster: str, nodes: Sequence[str] | None = None, *, now: datetime | None = None, limit: int = 100
+    ) -> tuple[Suspicion, ...]:
+        """Entries of the ledger that count now, newest first, of these nodes or of all."""
+        at = now or datetime.now(UTC)
+        return self._database.read(lambda c: suspicions.standing(c, cluster, nodes, at, limit))
+
+    def clear_node(self, cluster: str, node: str, by: str, reason: str, now: datetime | None = None) -> None:
+        """The node is well: what was suspected before counts no more, and a drain of ours is to end."""
+        at = now or datetime.now(UTC)
+        self._database.write(lambda c: suspicions.clear(c, cluster, node, by, reason, at))
+
+    def cleared(self, cluster: str, nodes: Sequence[str] | None = None) -> dict[str, Cleared]:
+        return self._database.read(lambda c: suspicions.cleared(c, cluster, nodes))
+
+    def grant_drain(self, request: DrainGrant) -> tuple[Drain | None, str]:
+        """The drain to carry out, or None and why not. Asked again by the same step it answers the same."""
+        return self._database.write(lambda c: drains.grant(c, request))
+
+    def drain_carried_out(self, drain_id: int, now: datetime | None = None) -> None:
+        at = now or datetime.now(UTC)
+        self._database.write(lambda c: drains.carried_out(c, drain_id, at))
+
+    def end_drain(self, drain_id: int, by: str, reason: str, now: datetime | None = None) -> bool:
+        """The node is not drained by relight any more; False when that was known."""
+        at = now or datetime.now(UTC)
+        return self._database.write(lambda c: drains.end(c, drain_id, by, reason, at))
+
+    def drains(self, cluster: str | None = None) -> list[Drain]:
+        """Drains that have not ended, oldest first."""
+        return self._database.read(lambda c: drains.standing(c, cluster))
+
+    def drains_of(self, cluster: str, node: str) -> list[Drain]:
+        """Drains of one node, newest first, also those that have ended."""
+        return self._database.read(lambda c: drains.of_node(c, cluster, node))
 
     def save_facts(self, cluster: str, facts: ClusterFacts, now: datetime | None = None) -> None:
         at = now or datetime.now(UTC)

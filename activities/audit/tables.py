@@ -19,6 +19,7 @@ CLUSTER = 64
 JOB_ID = 64
 KEY = 191  # × 4 bytes of utf8mb4 stays under the 767 bytes that old InnoDB row formats can index
 WORKFLOW = 191
+NODE = 64  # the longest host name
 BODY = 262_144  # an event holds a few findings with 2 kB of evidence each
 RECORD = 4_000_000  # lists of nodes must never be cut: 100,000 names fit, and MySQL's MEDIUMTEXT holds 16 MB
 
@@ -183,6 +184,73 @@ class PermitRow(AuditTable, table=True):
     excluded_until: datetime | None = Field(sa_column=Column(Utc))
 
 
+class SuspicionRow(AuditTable, table=True):
+    """One attempt of a job had one of its own nodes among the suspects."""
+
+    __tablename__ = "suspicions"
+    __table_args__ = (
+        UniqueConstraint("life_id", "attempt", "node", name="uq_suspicions_attempt"),
+        Index("ix_suspicions_node", "cluster", "node", "expires_at"),
+        _MYSQL,
+    )
+
+    id: int | None = Field(sa_column=Column(BigId, primary_key=True))
+    cluster: str = Field(sa_column=Column(Name(CLUSTER), nullable=False))
+    node: str = Field(sa_column=Column(Name(NODE), nullable=False))
+    life_id: int = Field(sa_column=Column(BigId, ForeignKey("lives.id", name="fk_suspicions_life"), nullable=False))
+    job_id: str = Field(sa_column=Column(Name(JOB_ID), nullable=False))
+    user_name: str = Field(sa_column=Column(Words(64), nullable=False))
+    attempt: int = Field(sa_column=Column(Integer, nullable=False))
+    fault_class: str = Field(sa_column=Column(Words(32), nullable=False))
+    signature: str = Field(sa_column=Column(Words(255), nullable=False))
+    confidence: str = Field(sa_column=Column(Words(16), nullable=False))
+    trusted: bool = Field(sa_column=Column(Boolean, nullable=False))
+    how: str = Field(sa_column=Column(Words(1000), nullable=False))
+    at: datetime = Field(sa_column=Column(Utc, nullable=False))
+    expires_at: datetime = Field(sa_column=Column(Utc, nullable=False))
+
+
+class ClearingRow(AuditTable, table=True):
+    """A person, a check or the clock said that a node is well: what was suspected before counts no more."""
+
+    __tablename__ = "clearings"
+    __table_args__ = (Index("ix_clearings_node", "cluster", "node", "at"), _MYSQL)
+
+    id: int | None = Field(sa_column=Column(BigId, primary_key=True))
+    cluster: str = Field(sa_column=Column(Name(CLUSTER), nullable=False))
+    node: str = Field(sa_column=Column(Name(NODE), nullable=False))
+    at: datetime = Field(sa_column=Column(Utc, nullable=False))
+    by_whom: str = Field(sa_column=Column(Words(255), nullable=False))
+    reason: str = Field(sa_column=Column(Words(500), nullable=False))
+
+
+class DrainRow(AuditTable, table=True):
+    """One node that relight took out of service, or was allowed to. It counts until it has ended."""
+
+    __tablename__ = "drains"
+    __table_args__ = (
+        UniqueConstraint("step_key", "node", name="uq_drains_step"),
+        Index("ix_drains_open", "cluster", "ended_at"),
+        Index("ix_drains_granted", "cluster", "granted_at"),
+        _MYSQL,
+    )
+
+    id: int | None = Field(sa_column=Column(BigId, primary_key=True))
+    cluster: str = Field(sa_column=Column(Name(CLUSTER), nullable=False))
+    node: str = Field(sa_column=Column(Name(NODE), nullable=False))
+    step_key: str = Field(sa_column=Column(Name(KEY), nullable=False))
+    life_id: int = Field(sa_column=Column(BigId, ForeignKey("lives.id", name="fk_drains_life"), nullable=False))
+    job_id: str = Field(sa_column=Column(Name(JOB_ID), nullable=False))
+    signature: str = Field(sa_column=Column(Words(255), nullable=False))
+    how: str = Field(sa_column=Column(Words(1000), nullable=False))
+    granted_at: datetime = Field(sa_column=Column(Utc, nullable=False))
+    until: datetime = Field(sa_column=Column(Utc, nullable=False))
+    drained_at: datetime | None = Field(sa_column=Column(Utc))
+    ended_at: datetime | None = Field(sa_column=Column(Utc))
+    ended_by: str = Field(sa_column=Column(Words(255), nullable=False))
+    end_reason: str = Field(sa_column=Column(Words(500), nullable=False))
+
+
 def _table(model: type[AuditTable]) -> Table:
     return cast(Table, model.__table__)  # type: ignore[attr-defined]
 
@@ -193,4 +261,7 @@ events = _table(EventRow)
 watched = _table(WatchedRow)
 clusters = _table(ClusterRow)
 permits = _table(PermitRow)
+suspicions = _table(SuspicionRow)
+clearings = _table(ClearingRow)
+drains = _table(DrainRow)
 METADATA = lives.metadata

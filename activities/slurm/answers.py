@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from recovery.records import JobState, JobView, Nodes, Record, Time
+from recovery.records import JobState, JobView, Nodes, NodeView, Record, Time
 
 
 class DependencyLink(Record):
@@ -92,11 +92,25 @@ class Relatives(Record):
         return tuple(sorted({job.job_id for job in self.dependents if job.never_satisfied and job.kind == "afterok"}))
 
 
+class NodeChanged(Record):
+    """What a change of a node did, with the fresh look after it."""
+
+    done: bool
+    already: bool = Field(default=False, description="an earlier run of the same change had been there")
+    dry_run: bool = False
+    note: str = ""
+    acted_at: Time | None = None
+    window_ms: int | None = None
+    before: NodeView
+    view: NodeView | None = Field(default=None, description="None: the look after the change failed, see note")
+
+
 class Changed(Record):
     """What a change did, with the fresh look after it."""
 
     done: bool = Field(description="this call changed something in Slurm")
     already: bool = Field(default=False, description="an earlier run of the same change had been there")
+    held: Nodes = Field(default=(), description="nodes that a reservation holds for the job now")
     leased: bool = Field(default=False, description="exclusions and start time were accepted")
     dry_run: bool = False
     unknown: Nodes = Field(default=(), description="node names left out because Slurm knows none such")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from activities.slurm import parse
-from activities.slurm.answers import Changed, Relatives, SweepRow
+from activities.slurm.answers import Changed, NodeChanged, Relatives, SweepRow
 from activities.slurm.errors import GateBroken, RefusalKind, Refused, SlurmctldAway, SlurmdbdAway
 from activities.slurm.transport import GateTransport
 from recovery.records import AttemptRow, ClusterFacts, JobState, JobView, NodeView
@@ -141,6 +142,40 @@ class SlurmClient:
         """Lets a child wait for afterok:parent again after Slurm gave up on it. The views are the child's."""
         return await self._change(["rearm", child, parent, _epoch(deadline)], dry_run)
 
+    async def hold(
+        self, job_id: str, count: int, *, nodes: Sequence[str], minutes: int, most: int, deadline: datetime
+    ) -> Changed:
+        """A short reservation of the healthy ones of these nodes for the job's user; `most` nodes held in all."""
+        words = ["hold", job_id, str(count), _epoch(deadline), *_listed("--nodes", nodes)]
+        return await self._change([*words, "--minutes", str(minutes), "--most", str(most)], dry_run=False)
+
+    async def unhold(self, job_id: str, count: int, *, deadline: datetime) -> bool:
+        """Ends that reservation before its time; False when there is none (any more)."""
+        return bool((await self._ask("unhold", job_id, str(count), _epoch(deadline)))["done"])
+
+    # -------------------------------------------------------------------------------------------- nodes
+
+    async def drain(
+        self,
+        node: str,
+        job_id: str,
+        *,
+        why: str,
+        until: datetime,
+        leave: int,
+        deadline: datetime,
+        dry_run: bool = False,
+    ) -> NodeChanged:
+        """Takes a node out of service, unless others did or a partition would have fewer than `leave` usable ones."""
+        words = ["drain", node, job_id, _epoch(deadline), "--why", _signature(why), "--until", _epoch(until)]
+        words += ["--leave", str(leave), *(["--dry-run"] if dry_run else [])]
+        return parse.node_changed(await self._ask(*words))
+
+    async def undrain(self, node: str, job_id: str, *, why: str, until: datetime, deadline: datetime) -> NodeChanged:
+        """Returns a node to service that was drained with the same job, signature and end; refused for any other."""
+        words = ["undrain", node, job_id, _epoch(deadline), "--why", _signature(why), "--until", _epoch(until)]
+        return parse.node_changed(await self._ask(*words))
+
     # -------------------------------------------------------------------------------------------- asking
 
     async def _change(self, words: list[str], dry_run: bool) -> Changed:
@@ -174,6 +209,11 @@ def _checked(answer: bytes) -> dict[str, Any]:
 
 def _epoch(moment: datetime) -> str:
     return str(int(moment.timestamp()))
+
+
+def _signature(text: str) -> str:
+    """A signature as one word that the gate takes."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-")[:64] or "fault"
 
 
 def _listed(option: str, values: Sequence[str] | None) -> list[str]:

@@ -30,6 +30,10 @@ class RefusalKind(StrEnum):
     COMPLETING = "completing"  # cannot be told from a cancelled job yet
     PENDING = "pending"  # waits already: nothing to requeue
     NOT_PENDING = "not_pending"
+    NODE_TAKEN = "node_taken"  # others took the node out of service, or have taken it over
+    NOT_DRAINED = "not_drained"
+    LAST_NODES = "last_nodes"  # of a partition
+    CAP = "cap"  # nodes held in all
     STATE_NOT_ALLOWED = "state_not_allowed"  # e.g. TIMEOUT without being asked for
     SLURM_ERROR = "slurm_error"
     GATE_ERROR = "gate_error"

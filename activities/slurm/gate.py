@@ -2,8 +2,9 @@
 """The gate: the only program that runs Slurm's commands for relight, on a machine where they work.
 
 It knows verbs, not programs. One call is one child process that reads its words, looks, checks, changes at most one
-job, looks again, and prints one JSON document. It must never start a shell, never change more than one job a call,
-never act on a finished, cancelled, held or foreign attempt, and needs nothing but the standard library of Python 3.6.
+job or node, looks again, and prints one JSON document. It must never start a shell, never change more than one job or
+node a call, never act on a finished, cancelled, held or foreign attempt nor on a node that others took out of service,
+and needs nothing but the standard library of Python 3.6.
 
     sweep [--all]                                 every job with a comment (or every job)
     job ID | attempts ID | relatives ID           one job; its rows in accounting; its dependents and twins
@@ -13,11 +14,15 @@ never act on a finished, cancelled, held or foreign attempt, and needs nothing b
     lease   ID COUNT DEADLINE [--exclude n01,n02] [--start-in S]
     stop | release | arm  ID COUNT DEADLINE
     rearm   CHILD PARENT DEADLINE
+    hold    ID COUNT DEADLINE --nodes n01,n02 --minutes M --most N      a reservation for the job's user, N nodes in all
+    unhold  ID COUNT DEADLINE
+    drain   NODE ID DEADLINE --why xid.79 --until EPOCH --leave N       at least N usable nodes stay in each partition
+    undrain NODE ID DEADLINE --why xid.79 --until EPOCH                 only what was drained in these very words
 
 ID is `123` or `12_3`; COUNT is Slurm's restart count that the change is meant for; DEADLINE is epoch seconds by this
 machine's clock. Every change takes --dry-run. Settings come from the JSON file named by RELIGHT_GATE_CONFIG (default
-/etc/relight/gate.json: {"dir": …, "ceiling": …, "path": …}) and RELIGHT_GATE_DIR, RELIGHT_GATE_CEILING. A file called
-STOP in that folder refuses every change.
+/etc/relight/gate.json: {"dir": …, "ceiling": …, "drain_ceiling": …, "path": …}) and RELIGHT_GATE_DIR,
+RELIGHT_GATE_CEILING, RELIGHT_GATE_DRAIN_CEILING. A file called STOP in that folder refuses every change.
 """
 
 # ruff: noqa: B905 - zip(strict=) is newer than Python 3.6
@@ -52,6 +57,8 @@ JOB_ID = re.compile(r"[1-9][0-9]{0,9}(_[0-9]{1,10})?\Z")
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 NUMBER = re.compile(r"[0-9]{1,11}\Z")
 WORD = re.compile(r"[A-Za-z_]{1,32}\Z")
+SIGNATURE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+USER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
 
 FINISHED = ("COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY")
 RESTARTABLE = ("RUNNING", "CONFIGURING", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL")
@@ -74,11 +81,12 @@ class Refusal(Exception):
 
 
 class Settings(NamedTuple):
-    """Where the gate keeps its locks, its count and the STOP file, and how many changes an hour it allows."""
+    """Where the gate keeps its locks, its counts and the STOP file, and how many changes an hour it allows."""
 
     folder: str
     ceiling: int
     path: str
+    drain_ceiling: int = 4
 
 
 # ------------------------------------------------------------------------------------------------ settings, words
@@ -101,8 +109,11 @@ def load_settings() -> Settings:
     ceiling = os.environ.get("RELIGHT_GATE_CEILING") or str(given.get("ceiling", 60))
     if not NUMBER.match(ceiling):
         raise Refusal("bad_config", "the gate's ceiling is %r: expected a number of changes an hour" % ceiling)
+    drains = os.environ.get("RELIGHT_GATE_DRAIN_CEILING") or str(given.get("drain_ceiling", 4))
+    if not NUMBER.match(drains):
+        raise Refusal("bad_config", "the gate's drain_ceiling is %r: expected a number of nodes an hour" % drains)
     path = str(given.get("path") or os.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin")
-    return Settings(folder, int(ceiling), path)
+    return Settings(folder, int(ceiling), path, int(drains))
 
 
 class Words:
@@ -138,12 +149,17 @@ def _is_start_in(text: str) -> bool:
     return bool(NUMBER.match(text)) and MIN_START_IN_S <= int(text) <= MAX_START_IN_S
 
 
+def _is_between(least: int, most: int) -> Callable[[str], bool]:
+    return lambda text: bool(NUMBER.match(text)) and least <= int(text) <= most
+
+
 POSITIONAL: Dict[str, Tuple[Callable[[str], Any], str]] = {
     "ID": (JOB_ID.match, "a job id such as 123 or 12_3"),
     "CHILD": (JOB_ID.match, "a job id such as 123 or 12_3"),
     "PARENT": (JOB_ID.match, "a job id such as 123 or 12_3"),
     "COUNT": (NUMBER.match, "the job's restart count, a number"),
     "DEADLINE": (NUMBER.match, "a moment in whole epoch seconds"),
+    "NODE": (NODE_NAME.match, "one node's name (no brackets)"),
 }
 # An option whose check is None is a flag and takes no value.
 OPTIONS: Dict[str, Tuple[Optional[Callable[[str], Any]], str]] = {
@@ -155,6 +171,12 @@ OPTIONS: Dict[str, Tuple[Optional[Callable[[str], Any]], str]] = {
     "--start-in": (_is_start_in, "whole seconds, at least %d" % MIN_START_IN_S),
     "--allow": (_is_list_of(re.compile(r"(twin|dependent)\Z"), 2), "twin, dependent or both"),
     "--state-ok": (_is_list_of(WORD, 30), "job states separated by commas"),
+    "--nodes": (_is_list_of(NODE_NAME, 4096), "node names separated by commas (no brackets)"),
+    "--minutes": (_is_between(1, 60), "whole minutes, 1 to 60"),
+    "--most": (_is_between(1, 100000), "a number of nodes"),
+    "--leave": (_is_between(1, 100000), "a number of nodes"),
+    "--why": (SIGNATURE.match, "a signature such as xid.79"),
+    "--until": (NUMBER.match, "a moment in whole epoch seconds"),
 }
 
 
@@ -191,6 +213,9 @@ def parse(words: Sequence[str]) -> Words:
         check, expected = POSITIONAL[name]
         if not check(value):
             raise Refusal("bad_request", "%s %s=%r: expected %s" % (words[0], name, value[:80], expected))
+    missing = [option for option in verb.required if not options.get(option)]
+    if missing:
+        raise Refusal("bad_request", "%s needs %s, %s" % (words[0], missing[0], OPTIONS[missing[0]][1]))
     return Words(words[0], dict(zip(verb.positional, positional)), options)
 
 
@@ -628,7 +653,7 @@ class OwnState:
 
     def __init__(self, settings: Settings) -> None:
         self.folder = settings.folder
-        self.ceiling = settings.ceiling
+        self.ceilings = {"changes": settings.ceiling, "drains": settings.drain_ceiling}
         if not os.path.isdir(self.folder) or not os.access(self.folder, os.W_OK | os.X_OK):
             raise Refusal(
                 "bad_config",
@@ -655,37 +680,40 @@ class OwnState:
                     raise Refusal("busy", "another call of the gate holds %s" % name) from None
                 time.sleep(0.02)
 
-    def changes(self) -> List[float]:
+    def changes(self, kind: str) -> List[float]:
         try:
-            with open(os.path.join(self.folder, "changes.json"), "rb") as file:
+            with open(os.path.join(self.folder, kind + ".json"), "rb") as file:
                 stored = json.loads(file.read(1 << 20).decode("ascii"))
             return [float(moment) for moment in stored if float(moment) > time.time() - 3600]
         except OSError as error:
             if error.errno == errno.ENOENT:
                 return []
-            raise Refusal("bad_config", "cannot read %s/changes.json: %s" % (self.folder, error.strerror)) from None
+            raise Refusal("bad_config", "cannot read %s/%s.json: %s" % (self.folder, kind, error.strerror)) from None
         except (ValueError, TypeError):
-            message = "%s/changes.json is damaged: remove it to start counting anew" % self.folder
+            message = "%s/%s.json is damaged: remove it to start counting anew" % (self.folder, kind)
             raise Refusal("bad_config", message) from None
 
-    def spend(self, dry: bool) -> None:
-        """Counts one change, or refuses it at the ceiling."""
+    def spend(self, dry: bool, kinds: Sequence[str] = ("changes",)) -> None:
+        """Counts one change in each of its kinds, or refuses it at a ceiling."""
         with self.lock("changes.lock", time.time() + LOCK_LIMIT_S):
-            moments = self.changes()
-            if len(moments) >= self.ceiling:
-                wait = 3600 - (time.time() - min(moments)) if moments else 3600
-                raise Refusal(
-                    "ceiling",
-                    "the gate made %d changes within the hour, its ceiling: the next is possible in %d s "
-                    "(RELIGHT_GATE_CEILING raises it)" % (len(moments), wait + 1),
-                    retry_in_s=int(wait) + 1,
-                )
+            counted = {kind: self.changes(kind) for kind in kinds}
+            for kind, moments in counted.items():
+                if len(moments) >= self.ceilings[kind]:
+                    wait = 3600 - (time.time() - min(moments)) if moments else 3600
+                    variable = "RELIGHT_GATE_DRAIN_CEILING" if kind == "drains" else "RELIGHT_GATE_CEILING"
+                    raise Refusal(
+                        "ceiling",
+                        "the gate made %d %s within the hour, its ceiling: the next is possible in %d s "
+                        "(%s raises it)" % (len(moments), kind, wait + 1, variable),
+                        retry_in_s=int(wait) + 1,
+                    )
             if dry:
                 return
-            name = os.path.join(self.folder, "changes.json")
-            with open(name + ".new", "w") as file:
-                json.dump(moments + [round(time.time(), 3)], file)
-            os.replace(name + ".new", name)
+            for kind, moments in counted.items():
+                name = os.path.join(self.folder, kind + ".json")
+                with open(name + ".new", "w") as file:
+                    json.dump(moments + [round(time.time(), 3)], file)
+                os.replace(name + ".new", name)
 
 
 class Change:
@@ -1116,10 +1144,235 @@ def verb_rearm(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     return change.answer(found, True, change.run(["scontrol", "update", "jobid=" + change.job, "Dependency=" + value]))
 
 
+# ------------------------------------------------------------------------------------------------ changing nodes
+
+OURS = "relight: "
+USABLE = ("IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED")
+OUT_OF_SERVICE = ("DRAIN", "FAIL", "FAILING", "DOWN", "MAINTENANCE", "MAINT", "REBOOT", "REBOOT_REQUESTED")
+UNFIT = OUT_OF_SERVICE + (
+    "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "INVALID_REG", "UNDRAIN", "RESERVED",
+)  # fmt: skip
+
+
+def node_words(node: Dict[str, str]) -> Tuple[str, List[str]]:
+    """`IDLE+DRAIN`, `DOWN*`: the base state, and its flags; a mark that is not known counts as NOT_RESPONDING."""
+    parts = node.get("State", "").split("+")
+    flags = parts[1:]
+    base = parts[0].rstrip("*~#!%$@^-")
+    if parts[0][len(base) :].strip("#-"):
+        flags.append("NOT_RESPONDING")
+    return base, flags
+
+
+def is_usable(node: Dict[str, str]) -> bool:
+    base, flags = node_words(node)
+    return base in USABLE and not any(flag in UNFIT for flag in flags)
+
+
+class NodeChange:
+    """What every change of a node shares: one lock for all of them, the fences, and looks before and after."""
+
+    def __init__(self, slurm: Slurm, words: Words, settings: Settings) -> None:
+        self.slurm = slurm
+        self.words = words
+        self.node = words.named["NODE"]
+        self.deadline = words.number("DEADLINE")
+        self.dry = words.flag("--dry-run")
+        self.state = OwnState(settings)
+        self.check()
+        self.last_look = time.monotonic()
+        self.window_s: Optional[float] = None
+        self.held = self.state.lock("nodes.lock", min(self.deadline, time.time() + LOCK_LIMIT_S))
+        slurm.ping()
+
+    @property
+    def reason(self) -> str:
+        """The words in Slurm by which a drain of ours is known again. Nothing in them was typed by a user."""
+        until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(self.words.options["--until"])))
+        return "%s%s job %s until %s" % (OURS, self.words.options["--why"], self.words.job(), until)
+
+    def check(self) -> None:
+        self.state.check_stop()
+        if time.time() >= self.deadline:
+            raise Refusal("late", "the deadline %d passed %.1f s ago" % (self.deadline, time.time() - self.deadline))
+
+    def nodes(self) -> Dict[str, Dict[str, str]]:
+        shown = self.slurm.read(["scontrol", "-o", "--all", "show", "nodes"])
+        found = {node["NodeName"]: node for node in read_nodes(shown)}
+        if self.node not in found:
+            raise Refusal("unknown_node", "Slurm knows no node %s" % self.node)
+        return found
+
+    def look(self) -> Dict[str, str]:
+        return self.nodes()[self.node]
+
+    def go(self, found: Dict[str, str], kinds: Sequence[str]) -> None:
+        """The fences once more, and a last look whether the node is still as judged."""
+        self.check()
+        self.state.spend(self.dry, kinds)
+        self.last_look = time.monotonic()
+        now = self.look()
+        if in_service(now) != in_service(found) or now["Reason"] != found["Reason"]:
+            told = (self.node, found["State"], now["State"])
+            raise Refusal("changed", "node %s changed while it was checked (%s, now %s): look again" % told)
+        self.check()
+
+    def run(self, argv: Sequence[str]) -> float:
+        self.slurm.change(argv)
+        self.window_s = time.monotonic() - self.last_look
+        return time.time()
+
+    def answer(
+        self, before: Dict[str, str], done: bool, acted_at: Optional[float] = None, already: bool = False
+    ) -> Answer:
+        reply: Answer = {"done": done, "already": already, "dry_run": self.dry, "before": before, "note": ""}
+        reply["acted_at"] = round(acted_at, 3) if acted_at is not None else None
+        reply["window_ms"] = int(self.window_s * 1000) if self.window_s is not None else None
+        reply["node"] = None
+        try:
+            reply["node"] = self.look()
+        except Refusal as refusal:
+            reply["note"] = "cannot look after the change: " + refusal.message
+        return reply
+
+
+def in_service(node: Dict[str, str]) -> bool:
+    base, flags = node_words(node)
+    return base != "DOWN" and not any(flag in OUT_OF_SERVICE for flag in flags)
+
+
+def is_drained(node: Dict[str, str]) -> bool:
+    return "DRAIN" in node_words(node)[1]
+
+
+def verb_drain(slurm: Slurm, words: Words, settings: Settings) -> Answer:
+    change = NodeChange(slurm, words, settings)
+    reason = change.reason
+    nodes = change.nodes()
+    found = nodes[change.node]
+    if is_drained(found) and found["Reason"] == reason:
+        return change.answer(found, False, already=True)
+    if not in_service(found):
+        told = (change.node, found["State"], found["Reason"] or "no reason given")
+        raise Refusal("node_taken", "node %s is out of service already (%s, %s): not ours to touch" % told)
+    leave = int(words.options["--leave"])
+    for partition in found.get("Partitions", "").split(","):
+        members = [node for node in nodes.values() if partition and partition in node.get("Partitions", "").split(",")]
+        left = [node["NodeName"] for node in members if node["NodeName"] != change.node and is_usable(node)]
+        if members and len(left) < leave:
+            told_left = (change.node, partition, len(left), leave)
+            raise Refusal("last_nodes", "without %s partition %s has %d usable nodes, %d must stay" % told_left)
+    change.go(found, ("drains", "changes"))
+    if change.dry:
+        return change.answer(found, False)
+    argv = ["scontrol", "update", "nodename=" + change.node, "state=drain", "reason=" + reason]
+    return change.answer(found, True, change.run(argv))
+
+
+def verb_undrain(slurm: Slurm, words: Words, settings: Settings) -> Answer:
+    change = NodeChange(slurm, words, settings)
+    reason = change.reason
+    found = change.look()
+    if not is_drained(found):
+        raise Refusal("not_drained", "node %s is not drained (%s)" % (change.node, found["State"]))
+    if found["Reason"] != reason:
+        raise Refusal(
+            "node_taken", "node %s is drained by others now (%s): not ours to touch" % (change.node, found["Reason"])
+        )
+    change.go(found, ("changes",))
+    if change.dry:
+        return change.answer(found, False)
+    # Not resume: a node that is down as well stays down.
+    return change.answer(found, True, change.run(["scontrol", "update", "nodename=" + change.node, "state=undrain"]))
+
+
+RESERVATION_KEY = re.compile(r"(?:^|\s)(ReservationName|NodeCnt|EndTime|Users)=(\S*)")
+
+
+def reservations(slurm: Slurm) -> Dict[str, Dict[str, str]]:
+    status, out, err = slurm.run(["scontrol", "-o", "show", "reservation"], READ_LIMIT_S)
+    if status != 0 and "no reservations" not in (text(out) + err).lower():
+        raise failure(["scontrol", "show", "reservation"], err or text(out))
+    found = {}
+    for line in text(out).splitlines():
+        facts: Dict[str, str] = {}
+        for key, value in RESERVATION_KEY.findall(line):
+            facts.setdefault(key, value)
+        if "ReservationName" in facts:
+            found[facts["ReservationName"]] = facts
+    return found
+
+
+def reservation_name(words: Words) -> str:
+    return "relight_%s_%s" % (words.job(), words.named["COUNT"])
+
+
+def verb_hold(slurm: Slurm, words: Words, settings: Settings) -> Answer:
+    """A short reservation of healthy nodes for the job's user. MAGNETIC: the job finds it without naming it, so that it
+    can never be stranded by a reservation that is over; FLEX: it may use other nodes as well, and outlive it."""
+    change = Change(slurm, words, settings, words.job())
+    found = change.fenced(change.look())
+    refuse_unless_batch(found)
+    if found["base"] in ("CANCELLED", "COMPLETED"):
+        raise Refusal("finished", "job %s is %s" % (change.job, found["base"]))
+    user = text(found["raw"]["UserName"])
+    if not USER_NAME.match(user):
+        raise Refusal("bad_request", "user %r has no name that a reservation takes" % user[:80])
+    name = reservation_name(words)
+    with change.state.lock("nodes.lock", min(change.deadline, time.time() + LOCK_LIMIT_S)):
+        standing = reservations(slurm)
+        if name in standing:
+            return change.answer(found, False, already=True, held=words.names("--nodes"))
+        nodes = {
+            node["NodeName"]: node for node in read_nodes(slurm.read(["scontrol", "-o", "--all", "show", "nodes"]))
+        }
+        healthy = [node for node in words.names("--nodes") if node in nodes and is_usable(nodes[node])]
+        ours = [entry for entry in standing.values() if entry["ReservationName"].startswith("relight_")]
+        total = sum(int(entry["NodeCnt"]) for entry in ours if NUMBER.match(entry.get("NodeCnt", "")))
+        most = int(words.options["--most"])
+        if not healthy:
+            raise Refusal("unknown_node", "none of %s can be held" % ",".join(words.names("--nodes"))[:200])
+        if total + len(healthy) > most:
+            told = (total, len(healthy), most)
+            raise Refusal("cap", "relight holds %d nodes already, %d more would be above %d" % told)
+        change.go(found)
+        if change.dry:
+            return change.answer(found, False, held=healthy)
+        argv = ["scontrol", "create", "reservation", "reservationname=" + name, "users=" + user]
+        argv += ["nodes=" + ",".join(healthy), "starttime=now", "duration=" + words.options["--minutes"]]
+        argv += ["flags=ignore_jobs,magnetic,flex"]
+        return change.answer(found, True, change.run(argv), held=healthy)
+
+
+def verb_unhold(slurm: Slurm, words: Words, settings: Settings) -> Answer:
+    """Ends the reservation made for that attempt, whatever has become of the job. It would end by itself."""
+    state = OwnState(settings)
+    state.check_stop()
+    deadline = words.number("DEADLINE")
+    if time.time() >= deadline:
+        raise Refusal("late", "the deadline %d passed" % deadline)
+    with state.lock("nodes.lock", min(deadline, time.time() + LOCK_LIMIT_S)):
+        slurm.ping()
+        name = reservation_name(words)
+        if name not in reservations(slurm):
+            return {"done": False, "already": True}
+        state.spend(words.flag("--dry-run"))
+        if words.flag("--dry-run"):
+            return {"done": False, "already": False}
+        try:
+            slurm.change(["scontrol", "delete", "reservationname=" + name])
+        except Refusal as refusal:
+            if "in use" not in refusal.message:
+                raise
+            return {"done": False, "already": False}  # the job runs in it, and nobody waits for its end
+        return {"done": True, "already": False}
+
+
 class Verb(NamedTuple):
     run: Callable[[Slurm, Words, Settings], Answer]
     positional: Tuple[str, ...] = ()
     options: Tuple[str, ...] = ()
+    required: Tuple[str, ...] = ()  # of the options
 
 
 FENCE = ("ID", "COUNT", "DEADLINE")
@@ -1140,6 +1393,15 @@ VERBS: Dict[str, Verb] = {
     "release": Verb(verb_release, FENCE, ("--dry-run",)),
     "arm": Verb(verb_arm, FENCE, ("--dry-run",)),
     "rearm": Verb(verb_rearm, ("CHILD", "PARENT", "DEADLINE"), ("--dry-run",)),
+    "hold": Verb(verb_hold, FENCE, ("--nodes", "--minutes", "--most", "--dry-run"), ("--nodes", "--minutes", "--most")),
+    "unhold": Verb(verb_unhold, FENCE, ("--dry-run",)),
+    "drain": Verb(
+        verb_drain, ("NODE", "ID", "DEADLINE"),
+        ("--why", "--until", "--leave", "--dry-run"), ("--why", "--until", "--leave"),
+    ),
+    "undrain": Verb(
+        verb_undrain, ("NODE", "ID", "DEADLINE"), ("--why", "--until", "--dry-run"), ("--why", "--until"),
+    ),
 }  # fmt: skip
 
 

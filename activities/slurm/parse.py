@@ -10,10 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from activities.slurm import hostlist, states
-from activities.slurm.answers import Changed, DependencyLink, Dependent, Relatives, SweepRow, Twin
+from activities.slurm.answers import Changed, DependencyLink, Dependent, NodeChanged, Relatives, SweepRow, Twin
 from recovery.records import AttemptRow, ClusterFacts, JobState, JobView, NodeView, is_unplaceable
 
 Raw = Mapping[str, Any]
+
+_OWN_HOLD = re.compile(r"relight_[0-9_]+\Z")
+"""A reservation that the gate made to hold nodes: the job may use others as well, so it binds nothing."""
 
 _NODE_MARKS = {
     "*": "NOT_RESPONDING",
@@ -80,7 +83,7 @@ def job_view(cluster: str, raw: Raw) -> JobView:
         excluded=hostlist.expand(show.get("ExcNodeList", "")),
         required_nodes=hostlist.expand(show.get("ReqNodeList", "")),
         features=states.optional(row["Feature"]),
-        reservation=states.optional(row["Reservation"]),
+        reservation="" if _OWN_HOLD.match(row["Reservation"]) else states.optional(row["Reservation"]),
         dependency=states.optional(row["Dependency"]),
         comment=states.optional(row["Comment"]),
         work_dir=row["WorkDir"],
@@ -273,6 +276,7 @@ def changed(cluster: str, raw: Raw) -> Changed:
     return Changed(
         done=raw["done"],
         already=raw["already"],
+        held=tuple(raw.get("held", ())),
         leased=raw.get("leased", False),
         dry_run=raw["dry_run"],
         unknown=tuple(raw.get("unknown", ())),
@@ -281,6 +285,19 @@ def changed(cluster: str, raw: Raw) -> Changed:
         window_ms=raw.get("window_ms"),
         before=job_view(cluster, raw["before"]),
         view=job_view(cluster, raw["job"]) if raw["job"] else None,
+    )
+
+
+def node_changed(raw: Raw) -> NodeChanged:
+    return NodeChanged(
+        done=raw["done"],
+        already=raw["already"],
+        dry_run=raw["dry_run"],
+        note=raw["note"],
+        acted_at=_epoch(raw["acted_at"]),
+        window_ms=raw["window_ms"],
+        before=node_view(raw["before"]),
+        view=node_view(raw["node"]) if raw["node"] else None,
     )
 
 

@@ -6,7 +6,8 @@ It errs on the side of fewer exclusions, and never judges what it does not under
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from recovery.records import JobView, Nodes, NodeView
@@ -63,6 +64,18 @@ def usable_exclusions(
 def usable_nodes(view: JobView, nodes: Sequence[NodeView]) -> Nodes:
     """Nodes on which Slurm may place the job, now or when they are free; none where that cannot be judged."""
     return () if _unclear(view, nodes, None) else tuple(sorted(_eligible(view, nodes, None)))
+
+
+def eligible_nodes(view: JobView, nodes: Sequence[NodeView]) -> tuple[NodeView, ...]:
+    """The same, as they were seen."""
+    return () if _unclear(view, nodes, None) else tuple(_eligible(view, nodes, None).values())
+
+
+def newest_first(nodes: Iterable[str], since: Mapping[str, datetime]) -> tuple[str, ...]:
+    """Exclusions in the order in which they are worth keeping; one without a time is taken for the newest."""
+    latest = datetime.max.replace(tzinfo=UTC)
+    named = sorted(set(nodes))
+    return tuple(sorted(named, key=lambda node: since.get(node, latest), reverse=True))
 
 
 def as_if_heard(nodes: Sequence[NodeView]) -> tuple[NodeView, ...]:

@@ -6,11 +6,12 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from tests.bench import scan
+from tests.bench import keep_nodes, scan
 from tests.bench.report import Report, keep, show
 
 BENCHES: dict[str, tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], Report]]] = {
     "scan": (scan.options, scan.run),
+    "keep-nodes": (keep_nodes.options, keep_nodes.run),
 }
 """By sub-command: what its options are, and what runs it."""
 

@@ -90,6 +90,8 @@ class Scripted:
     answer: Callable[[c.AttributeJob], Awaitable[c.AttributionAnswers]] | None = None
     """None: nobody serves the queue of attribution."""
     questions: list[c.AttributeJob] = field(default_factory=list)
+    drains: list[c.DrainRequest] = field(default_factory=list)
+    cleared: dict[str, datetime] = field(default_factory=dict)
 
     @activity.defn(name=c.OPEN_JOB)
     async def open_job(self, request: c.OpenJob) -> c.JobOpening:
@@ -102,7 +104,12 @@ class Scripted:
         attempt = self.view.restarts if self.view is not None else 0
         progress = Progress(attempt=attempt, first_step=self.first_step, step=self.first_step)
         return c.Examination(
-            view=self.view, findings=found, accounting=True, progress=progress, attribution=self._asks()
+            view=self.view,
+            findings=found,
+            accounting=True,
+            progress=progress,
+            attribution=self._asks(),
+            nodes_cleared=self.cleared,
         )
 
     def _asks(self) -> c.AttributionWanted | None:
@@ -169,6 +176,11 @@ class Scripted:
     async def arm(self, request: c.StepRequest) -> c.StepResult:
         return await self._step(c.ARM, request)
 
+    @activity.defn(name=c.DRAIN)
+    async def drain(self, request: c.DrainRequest) -> c.DrainResult:
+        self.drains.append(request)
+        return c.DrainResult(drained=request.nodes[:1], refused=dict.fromkeys(request.nodes[1:], "as many as allowed"))
+
     @activity.defn(name=c.SETTLE)
     async def settle(self, request: c.SettleRequest) -> Outcome:
         self.settled.append(request)
@@ -199,7 +211,7 @@ class Scripted:
             getattr(self, name)
             for name in (
                 *("open_job", "examine", "plan", "restart", "guard", "stop", "release", "arm", "settle"),
-                *("save_evidence", "record", "close_job"),
+                *("drain", "save_evidence", "record", "close_job"),
             )
         ]
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, event, text, update
 
 from activities.audit.database import Database
 from activities.audit.store import AuditStore, AuditUnavailable
-from activities.audit.tables import clusters
+from activities.audit.tables import METADATA, clusters
 from recovery.records import ClusterFacts
 from tests.activities.audit import samples
 from tests.activities.audit.conftest import Server
@@ -176,7 +176,7 @@ def drop_tables(database: Database) -> None:
     """Leaves the database as it was before relight knew it."""
 
     def work(connection: Connection) -> None:
-        for table in ("events", "attempts", "lives", "watched", "clusters", "permits", "relight_schema"):
+        for table in (*(table.name for table in reversed(METADATA.sorted_tables)), "relight_schema"):
             connection.execute(text(f"drop table if exists {table}"))
 
     database.write(work)
