@@ -17,7 +17,7 @@ from activities.sweep_cursor import SweepCursor
 from activities.telemetry.joblog import BLIND, AttemptLog, read_attempt
 from activities.telemetry.logsource import moment, read_job
 from activities.telemetry.store_follow import LogStore
-from recovery.records import Certainty, FaultClass, Finding, JobState, JobView, Progress, Role
+from recovery.records import Certainty, FaultClass, Finding, JobState, JobView, Progress, Role, ToldCode
 
 AGAIN_S = 2.0
 """Seconds between two reads while the last lines are waited for."""
@@ -31,6 +31,8 @@ class LogWords(NamedTuple):
     has_output: bool
     """Whether it printed anything; true where that cannot be known."""
     notes: tuple[str, ...]
+    told_codes: tuple[ToldCode, ...] = ()
+    """Exit codes of tasks that srun told."""
 
 
 async def words_of_attempt(

@@ -10,6 +10,8 @@ from pydantic import Field
 from recovery.attribution import About, AskedPhase, Attribution, EvidenceLine
 from recovery.directive import Directive
 from recovery.hang import Hang
+from recovery.maintenance import Window
+from recovery.policy_numbers import BeforeRestart
 from recovery.records import (
     Advice,
     Attempt,
@@ -165,7 +167,9 @@ class Examination(Record):
     opted_out: bool = False
     dependents_started: tuple[str, ...] = ()
     dependents_unsatisfied: tuple[str, ...] = ()
-    twins: tuple[str, ...] = Field(default=(), description="newer live jobs of the same user and work")
+    twins: tuple[str, ...] = Field(default=(), description="live copies of the job, submitted since it failed")
+    failed_at: Time | None = Field(default=None, description="when it failed, where that was before its end")
+    maintenance: tuple[Window, ...] = Field(default=(), description="windows that Slurm has reserved")
     nodes_usable: Nodes = ()
     nodes_known: Nodes = ()
     nodes_up: Nodes = Field(default=(), description="nodes that are neither DOWN nor silent")
@@ -228,6 +232,10 @@ class Decision(Record):
     stop_requeued: bool = False
     keep_nodes_s: int = Field(default=600, description="longest time that nodes are held for the restarted job")
     max_kept_share: float = 0.25
+    max_tries: int = Field(default=6, description="steps for one attempt of a job, repeats included")
+    evidence_bytes: int = Field(default=1 << 20, description="how much of the end of each log is kept")
+    before_restart: BeforeRestart | None = None
+    end_steps_s: int = Field(default=0, description="end the steps of a running job first, and wait so long for it")
 
 
 # ------------------------------------------------------------------------------------------------ asking outside
@@ -304,6 +312,9 @@ class StepRequest(Record):
     hold: Nodes = Field(default=(), description="healthy nodes to hold for the restarted job")
     hold_s: int = 600
     max_held_share: float = Field(default=0.25, description="of the cluster's nodes, held for all restarted jobs")
+    failed_at: Time | None = Field(default=None, description="copies submitted since then keep the restart away")
+    before_restart: BeforeRestart | None = Field(default=None, description="signal and wait for a running job")
+    end_steps_s: int = Field(default=0, description="end the steps of a running job first, and wait so long for it")
     workflow_id: str = ""
     run_id: str = ""
 
@@ -372,6 +383,7 @@ class SaveEvidence(Record):
     stdout: str
     stderr: str
     uid: int
+    max_bytes: int = 1 << 20
 
 
 # ------------------------------------------------------------------------------------------------ recording
@@ -394,6 +406,7 @@ class EventKind:
     WATCHDOG = "watchdog"
     MISSED = "missed"
     CLOSED = "closed"
+    POLICY = "policy"
 
 
 class NewEvent(Record):

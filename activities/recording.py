@@ -47,6 +47,7 @@ class RecordingActivities:
                 node_count=len(current.nodes) if current is not None else 0,
                 max_restarts_at_once=policy.max_restarts_at_once,
                 max_actions_per_hour=policy.max_actions_per_hour,
+                max_restarted_nodes_per_hour=policy.max_restarted_nodes_per_hour,
                 max_excluded_share=policy.max_excluded_share,
                 cluster_nodes=len(nodes),
                 exclusion_s=policy.exclude_expiry_s,
@@ -188,7 +189,7 @@ class RecordingActivities:
         """Keeps the end of the job's log: a restart truncates it unless the job asked for --open-mode=append."""
         folder = self.site.evidence_dir / request.cluster / request.job_id / f"attempt-{request.attempt}"
         paths = [path for path in (request.stdout, request.stderr) if path]
-        await asyncio.to_thread(save_tail, paths, folder, uid=request.uid)
+        await asyncio.to_thread(save_tail, paths, folder, uid=request.uid, max_bytes=request.max_bytes)
         return c.Done()
 
 

@@ -22,13 +22,13 @@ from typer.main import get_command  # noqa: E402
 
 from activities.attribution.service import AttributionRequest  # noqa: E402
 from activities.audit.tables import AuditTable  # noqa: E402
-from recovery import policy_file, records, scheduler  # noqa: E402
+from recovery import maintenance, policy_file, policy_scopes, records, scheduler  # noqa: E402
 from recovery.evidence import _SILENCES  # noqa: E402
 from recovery.faults import catalogue  # noqa: E402
 from recovery.faults.signature import FIELDS  # noqa: E402
 from recovery.grounding import answer_schema  # noqa: E402
 from recovery.policy import rules_table_markdown  # noqa: E402
-from recovery.policy_numbers import Policy  # noqa: E402
+from recovery.policy_numbers import BeforeRestart, Policy  # noqa: E402
 from workers.cli import app  # noqa: E402
 from workers.settings import PREFIX, Settings  # noqa: E402
 
@@ -111,6 +111,9 @@ UNITS = (
     ("_per_day", "restarts"),
     ("restarts_at_once", "jobs"),
     ("actions_per_hour", "changes"),
+    ("nodes_per_hour", "nodes"),
+    ("end_steps_from_nodes", "nodes"),
+    ("_bytes", "bytes"),
     ("max_restarts", "restarts"),
     ("_codes", "exit codes"),
 )
@@ -141,9 +144,12 @@ def policy_keys() -> str:
     parts = []
     shown = (
         ("At the top of the file", policy_file.PolicyDocument),
-        ("Under `clusters: NAME:`", policy_file.ClusterScope),
-        ("Under `partitions:`, `accounts:` or `qos:`, by name", policy_file.Scope),
-        ("Under `may_ask:`", policy_file.MayAsk),
+        ("Under `clusters: NAME:`", policy_scopes.ClusterScope),
+        ("Under `accounts:`, `qos:`, `partitions:` or `users:`, by name", policy_scopes.Scope),
+        ("Under `only:`", policy_scopes.Only),
+        ("Under `may_ask:`", policy_scopes.MayAsk),
+        ("Under `maintenance:`, each entry", maintenance.Maintenance),
+        ("Under `before_restart:`", BeforeRestart),
     )
     for title, model in shown:
         schema = model.model_json_schema()

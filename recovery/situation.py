@@ -11,6 +11,7 @@ from pydantic import Field
 
 from recovery.directive import Directive
 from recovery.hang import Hang
+from recovery.maintenance import Window
 from recovery.records import (
     Attempt,
     AttemptRow,
@@ -64,6 +65,7 @@ class Situation(Record):
     dependents_started: tuple[str, ...] = ()
     dependents_unsatisfied: tuple[str, ...] = ()
     twins: tuple[str, ...] = ()
+    maintenance: tuple[Window, ...] = Field(default=(), description="windows that are open or come next")
     nodes_usable: Nodes = Field(default=(), description="nodes the next attempt could get")
     nodes_known: Nodes = ()
     nodes_cleared: dict[str, Time] = Field(default_factory=dict, description="when each was last called well")
@@ -75,6 +77,7 @@ class Situation(Record):
         default=(), description="suspects that its restart had to leave in, so that it can be placed"
     )
     force: Demand | None = None
+    mode_from: str = Field(default="", description="who set the mode, for people")
     policy_name: str = ""
     policy_hash: str = ""
     catalogue_hash: str = ""

@@ -20,6 +20,7 @@ MOST_EVENTS = 20_000
 
 @contextmanager
 def opened_store(settings: Settings) -> Iterator[AuditStore]:
+    """The audit store, for reading; ends the command with a sentence where it cannot be used."""
     try:
         with AuditStore(settings.database_url) as store:
             store.ping()
