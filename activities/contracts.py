@@ -10,6 +10,7 @@ from pydantic import Field
 from recovery.attribution import About, AskedPhase, Attribution, EvidenceLine
 from recovery.directive import Directive
 from recovery.hang import Hang
+from recovery.incident_records import Incident
 from recovery.maintenance import Window
 from recovery.policy_numbers import BeforeRestart
 from recovery.records import (
@@ -182,6 +183,7 @@ class Examination(Record):
     accounting_lag: bool = Field(default=False, description="COMPLETING and accounting has no word yet: look again")
     frozen: str = Field(default="", description="reason why the cluster must not be touched now (STOP file, …)")
     attribution: AttributionWanted | None = Field(default=None, description="None: nobody outside is asked")
+    incidents: tuple[Incident, ...] = Field(default=(), description="open in the cluster, without their members")
 
 
 # ------------------------------------------------------------------------------------------------ deciding
@@ -286,6 +288,7 @@ class PermitAnswer(Record):
     granted: bool
     until: Time | None = None
     reason: str = ""
+    withheld: bool = Field(default=False, description="granted without its exclusions: an incident explains the fault")
 
 
 class StepRequest(Record):
@@ -405,6 +408,7 @@ class EventKind:
     DIRECTIVE = "directive"
     WATCHDOG = "watchdog"
     MISSED = "missed"
+    INCIDENT = "incident"
     CLOSED = "closed"
     POLICY = "policy"
 

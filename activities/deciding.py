@@ -78,6 +78,7 @@ class DecidingActivities:
             nodes_cleared=seen.nodes_cleared,
             min_job_age_s=seen.min_job_age_s,
             frozen=seen.frozen,
+            incidents=seen.incidents,
             own_faults=request.own_faults,
             expected_restart=request.expected_restart,
             declined=request.declined,

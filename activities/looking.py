@@ -20,6 +20,7 @@ from activities.blind_time import blind_summaries
 from activities.heartbeat import heartbeating
 from activities.judging import after_the_fact, judgements, just_ended
 from activities.outages import outages_retried
+from activities.sharing import shared_faults
 from activities.site import Site
 from activities.slurm.answers import Relatives
 from activities.slurm.client import SlurmClient
@@ -217,6 +218,9 @@ class LookingActivities:
         attempts = with_restarters(attempts, view.restarts, ours=expected, requeue_exit=facts.requeue_exit)
         await asyncio.to_thread(self._write, request, view, watched, findings, attempts, notes)
         ledger, cleared = await asyncio.to_thread(self._ledger, request, view, attempts, subject, findings)
+        acts = hang is not None and hang.stage.acts
+        failing = subject if in_question is not None else view
+        incidents = await shared_faults(self.site, request, failing, findings, nodes, stuck=acts)
         seen = c.Examination(
             view=view,
             rows=rows[-MAX_ROWS:],
@@ -244,6 +248,7 @@ class LookingActivities:
             min_job_age_s=facts.min_job_age_s,
             accounting_lag=view.state is JobState.COMPLETING,
             frozen=frozen,
+            incidents=incidents,
         )
         asked = wanted(self.site.attributors, seen, paused=request.paused)
         return seen.model_copy(update={"attribution": asked}) if asked is not None else seen

@@ -25,11 +25,13 @@ from activities import contracts as c
 from activities.audit.records import Watched
 from activities.audit.trouble import AuditUnavailable
 from activities.blind_time import with_blind_time
+from activities.correlating import Correlating
 from activities.draining import NodeCare
+from activities.failing import seen_by_sweep
 from activities.pulse import Key, Pulse, blamed, own_progress
 from activities.site import Site
 from activities.slurm.answers import SweepRow
-from activities.slurm.errors import SlurmError
+from activities.slurm.errors import SlurmctldAway, SlurmError
 from activities.sweep_cursor import MAX_CHILDREN, SweepCursor, read_cursor
 from activities.telemetry.joblog import can_read
 from activities.telemetry.logsource import read_job
@@ -37,6 +39,7 @@ from activities.telemetry.logwatch import LogLook, LogWatch, watched_files
 from activities.telemetry.store_feed import StoreFeed
 from activities.telemetry.store_follow import Followed, StoreFollower
 from recovery.directive import parse_comment
+from recovery.incident_records import Failure
 from recovery.measured import JobMetrics
 from recovery.records import JobState, Progress
 
@@ -81,6 +84,7 @@ class SweepingActivities:
         self._pulse = Pulse(site)
         self._stores = {cluster: StoreFollower(store.source) for cluster, store in site.logs.items()}
         self._care = NodeCare(site)
+        self._correlating = Correlating(site)
 
     @activity.defn(name=c.SWEEP)
     async def sweep(self, request: c.SweepRequest) -> c.SweepReport:
@@ -106,7 +110,7 @@ class SweepingActivities:
 
     async def _one(self, cluster: str, report: c.SweepReport) -> c.SweepReport:
         """One sweep. The heartbeat goes on only while it moves: a sweep that hangs is ended and told."""
-        began = time.monotonic()
+        began, since = time.monotonic(), _now()
         work = asyncio.create_task(self._sweep_once(cluster, report))
         try:
             while not work.done():
@@ -119,6 +123,8 @@ class SweepingActivities:
             text = f"{type(problem).__name__}: {problem}"[:200]
             if text != report.last_error:
                 log.warning("the sweep of %s is blind: %s", cluster, text)
+            if isinstance(problem, SlurmctldAway):
+                await self._correlating.blind(cluster, since)
             return report.model_copy(
                 update={
                     "errors": report.errors + 1,
@@ -131,6 +137,7 @@ class SweepingActivities:
 
     async def _sweep_once(self, cluster: str, report: c.SweepReport) -> c.SweepReport:
         await asyncio.to_thread(self._tell_policy, cluster)
+        began = _now()
         rows = await self.site.client(cluster).sweep(self._everything(cluster))
         watched = {row.job_id: row for row in await asyncio.to_thread(self.site.store.watched, cluster)}
         links = _links(rows)
@@ -138,6 +145,7 @@ class SweepingActivities:
         signals: dict[str, tuple[str, list[str]]] = {}
         starts: list[SweepRow] = []
         judged: list[Watched] = []
+        failures: list[Failure] = []
         alive: set[Key] = set()
         await self._pulse.look_at_nodes(cluster, rows)
         measured = await self._pulse.measured(cluster, [row for row in rows if row.job_id in watched])
@@ -156,6 +164,9 @@ class SweepingActivities:
                 changed[row.job_id] = seen.row
             if seen.judged is not None:
                 judged.append(seen.judged)
+            failure = seen_by_sweep(known, seen.row, row, self.site.catalogue, began)
+            if failure is not None:
+                failures.append(failure)
             if row.state in ON_NODES:
                 alive.add((cluster, known.life_id, row.job_id))
         self._pulse.forget_others(cluster, alive)
@@ -163,6 +174,7 @@ class SweepingActivities:
             if known.seen != GONE:
                 signals[job_id] = ("", [GONE])
                 changed[job_id] = known.model_copy(update={"seen": GONE})
+        await self._correlating.after_sweep(cluster, began, rows, failures)
         if judged:
             # Before the signals: what the workflow is woken for must be there when it looks.
             await asyncio.to_thread(self.site.store.save_cursors, cluster, judged)

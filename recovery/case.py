@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from recovery.budgets import LAUNCH_SIGNATURE, budgets
 from recovery.facts import facts_of
 from recovery.hang import Hang
+from recovery.incident_effects import Affected, explaining
+from recovery.incident_records import Incident
 from recovery.policy_numbers import KeepNodes, OnStuck, Policy
 from recovery.records import (
     Action,
@@ -152,6 +154,11 @@ class Case:
         `named` are nodes that count as suspects besides those of the verdict.
         """
         situation, view = self.situation, self.view
+        if incident_of(situation, view, self.allocation) is not None:
+            # Many share the fault, so no node is to blame, unless it is hardware that fails this job there again.
+            if situation.verdict.fault_class is not FaultClass.HARDWARE:
+                return ()
+            at_once = weak_too = False
         if at_once is None:
             at_once = situation.verdict.fault_class in _EXCLUDED_AT_ONCE
         window = timedelta(seconds=self.policy.suspect_window_s)
@@ -229,6 +236,18 @@ class Case:
                 f"{names} not excluded: without it {usable} usable nodes would remain, the job needs {view.min_nodes}"
             )
         return f"{names} not excluded: more than the policy allows at a time (max_excluded_share)"
+
+
+def incident_of(situation: Situation, view: JobView, allocation: frozenset[str]) -> Incident | None:
+    """The open incident that is why the attempt failed: no single node is to blame then."""
+    verdict = situation.verdict
+    job = Affected(
+        user=view.user,
+        nodes=tuple(sorted(allocation)),
+        signature=verdict.signature,
+        fault_class=verdict.fault_class,
+    )
+    return explaining(situation.incidents, job)
 
 
 def hang_of(case: Case) -> Hang | None:

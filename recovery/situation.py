@@ -11,6 +11,7 @@ from pydantic import Field
 
 from recovery.directive import Directive
 from recovery.hang import Hang
+from recovery.incident_records import Incident
 from recovery.maintenance import Window
 from recovery.records import (
     Attempt,
@@ -71,6 +72,7 @@ class Situation(Record):
     nodes_cleared: dict[str, Time] = Field(default_factory=dict, description="when each was last called well")
     min_job_age_s: int = 300
     frozen: str = Field(default="", description="why the cluster must not be touched now; empty: it may be")
+    incidents: tuple[Incident, ...] = Field(default=(), description="that are open in the cluster")
     own_faults: int = Field(default=0, description="restarts in a row, up to now, that died of relight's own doing")
     expected_restart: bool = Field(default=False, description="the current attempt was started by relight")
     declined: Nodes = Field(

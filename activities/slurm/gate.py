@@ -9,7 +9,7 @@ and needs nothing but the standard library of Python 3.6.
     sweep [--all]                                 every job with a comment (or every job)
     job ID | attempts ID | relatives ID           one job; its rows in accounting; its dependents and twins
             [--children ID,ID] [--failed-at S]    (relatives and restart)
-    nodes | config | reservations | ping
+    nodes | topology | config | reservations | ping
     restart ID COUNT DEADLINE [--exclude n01,n02] --start-in S [--again] [--allow twin,dependent]
             [--state-ok TIMEOUT,PREEMPTED] [--children ID,ID] [--failed-at S]
     signal  ID COUNT DEADLINE --signal USR1 [--to steps|batch|all]
@@ -972,6 +972,21 @@ def read_nodes(shown: bytes) -> List[Dict[str, str]]:
     return nodes
 
 
+TOPOLOGY_KEY = re.compile(r"(?:^| )(SwitchName|BlockName|Level|Nodes)=(\S+)")
+
+
+def verb_topology(slurm: Slurm, words: Words, settings: Settings) -> Answer:
+    """Switches or blocks, one a line. A cluster without topology says so in an error, which is no trouble."""
+    slurm.ping()
+    status, out, _ = slurm.run(["scontrol", "show", "topology"], READ_LIMIT_S)
+    return {"topology": read_topology(out[:MAX_OUTPUT]) if status == 0 else []}
+
+
+def read_topology(shown: bytes) -> List[Dict[str, str]]:
+    lines = [dict(TOPOLOGY_KEY.findall(line)) for line in text(shown).splitlines()]
+    return [facts for facts in lines if len(facts.get("Nodes", "")) <= MAX_NODE_LIST and facts]
+
+
 CONFIG_KEYS = (
     "ClusterName", "SLURM_VERSION", "MinJobAge", "AuthInfo", "JobRequeue", "AccountingStoreFlags",
     "AccountingStorageType", "KillWait", "RequeueExit", "RequeueExitHold", "EpilogMsgTime", "MessageTimeout",
@@ -1496,6 +1511,7 @@ VERBS: Dict[str, Verb] = {
     "attempts": Verb(verb_attempts, ("ID",)),
     "relatives": Verb(verb_relatives, ("ID",), ("--children", "--failed-at")),
     "nodes": Verb(verb_nodes),
+    "topology": Verb(verb_topology),
     "config": Verb(verb_config),
     "reservations": Verb(verb_reservations),
     "restart": Verb(
