@@ -9,6 +9,7 @@ from pydantic import Field
 
 from recovery.directive import Directive
 from recovery.hang import Hang
+from recovery.incidents import Incident
 from recovery.records import (
     Advice,
     Attempt,
@@ -150,6 +151,7 @@ class Examination(Record):
     min_job_age_s: int = 300
     accounting_lag: bool = Field(default=False, description="COMPLETING and accounting has no word yet: look again")
     frozen: str = Field(default="", description="reason why the cluster must not be touched now (STOP file, …)")
+    incidents: tuple[Incident, ...] = Field(default=(), description="open in the cluster, without their members")
 
 
 # ------------------------------------------------------------------------------------------------ deciding
@@ -221,6 +223,7 @@ class PermitAnswer(Record):
     granted: bool
     until: Time | None = None
     reason: str = ""
+    withheld: bool = Field(default=False, description="granted without its exclusions: an incident explains the fault")
 
 
 class StepRequest(Record):
@@ -306,6 +309,7 @@ class EventKind:
     DIRECTIVE = "directive"
     WATCHDOG = "watchdog"
     MISSED = "missed"
+    INCIDENT = "incident"
     CLOSED = "closed"
 
 

@@ -68,6 +68,7 @@ class DecidingActivities:
             nodes_known=seen.nodes_known,
             min_job_age_s=seen.min_job_age_s,
             frozen=seen.frozen,
+            incidents=seen.incidents,
             own_faults=request.own_faults,
             expected_restart=request.expected_restart,
             force=Demand(**request.force.model_dump()) if request.force is not None else None,

@@ -17,6 +17,7 @@ from activities.audit.records import Watched
 from activities.heartbeat import heartbeating
 from activities.judging import after_the_fact, judgements
 from activities.outages import outages_retried
+from activities.sharing import shared_faults
 from activities.site import Site
 from activities.slurm.answers import Relatives
 from activities.slurm.client import SlurmClient
@@ -185,6 +186,9 @@ class LookingActivities:
         attempts = with_attempts(attempts, [current])
         attempts = with_restarters(attempts, view.restarts, ours=expected, requeue_exit=facts.requeue_exit)
         await asyncio.to_thread(self._write, request, view, watched, findings, attempts, notes)
+        acts = hang is not None and hang.stage.acts
+        failing = subject if in_question is not None else view
+        incidents = await shared_faults(self.site, request, failing, findings, nodes, stuck=acts)
         return c.Examination(
             view=view,
             rows=rows[-MAX_ROWS:],
@@ -207,6 +211,7 @@ class LookingActivities:
             min_job_age_s=facts.min_job_age_s,
             accounting_lag=view.state is JobState.COMPLETING,
             frozen=frozen,
+            incidents=incidents,
         )
 
     async def _measured(self, cluster: str, subject: JobView, progress: Progress, *, over: bool) -> tuple[Finding, ...]:

@@ -6,7 +6,8 @@ No audit, no action: `plan` has written verdict, advice and plan before any step
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
 
@@ -17,7 +18,18 @@ from activities.outages import outages_retried
 from activities.site import Site
 from activities.telemetry.joblog import save_tail
 from recovery.attempts import with_attempts
+from recovery.incident_effects import Affected
+from recovery.policy_numbers import Policy
 from recovery.records import Action, Attempt, Verdict
+
+BY_PEOPLE = frozenset({"force", "parked"})
+"""Rules of advice that a person demanded: incidents do not bind it."""
+
+SHORTLY_S = 10
+"""A turn comes this long before its job would have waited in vain."""
+
+PURGE_MARGIN_S = 60
+"""As long before Slurm forgets the job."""
 
 
 class RecordingActivities:
@@ -37,7 +49,9 @@ class RecordingActivities:
             nodes = await self.site.client(request.cluster).nodes()
             life = await asyncio.to_thread(self.site.store.attempts, request.life_id)
             current = next((attempt for attempt in life if attempt.number == advice.restart_count), None)
-            policy = self.site.policies.current().policy(advice.policy)
+            policies = self.site.policies.current()
+            policy = policies.policy(advice.policy)
+            affected, last_call = await self._for_incidents(request, life, policy)
             permit = PermitRequest(
                 cluster=request.cluster,
                 step_key=request.step_key,
@@ -50,9 +64,48 @@ class RecordingActivities:
                 max_excluded_share=policy.max_excluded_share,
                 cluster_nodes=len(nodes),
                 exclusion_s=policy.exclude_expiry_s,
+                affected=affected,
+                forced=advice.rule in BY_PEOPLE,
+                pace_s=policies.policy("").incident_pace_s,
+                last_call=last_call,
                 now=datetime.now(UTC),
             )
-            return await asyncio.to_thread(self.site.store.permit, permit)
+            answer = await asyncio.to_thread(self.site.store.permit, permit)
+            if answer.withheld:
+                await asyncio.to_thread(self._tell_withheld, request, answer)
+            return answer
+
+    async def _for_incidents(
+        self, request: c.PlanStep, attempts: Sequence[Attempt], policy: Policy
+    ) -> tuple[Affected, datetime]:
+        """What open incidents are compared with, and until when the job can wait for its turn."""
+        advice, now = request.advice, datetime.now(UTC)
+        life = await asyncio.to_thread(self.site.store.life, request.life_id)
+        ran = [one for one in attempts if one.number <= advice.restart_count and one.nodes]
+        affected = Affected(
+            user=life.user,
+            nodes=ran[-1].nodes if ran else (),
+            signature=request.verdict.signature,
+            fault_class=request.verdict.fault_class,
+        )
+        last_call = now + timedelta(seconds=max(0, policy.permit_wait_s - SHORTLY_S))
+        if ran and ran[-1].number == advice.restart_count and ran[-1].end_time is not None:
+            facts = await self.site.facts(request.cluster)
+            kept = timedelta(seconds=max(0, facts.min_job_age_s - PURGE_MARGIN_S))
+            last_call = min(last_call, ran[-1].end_time + kept)
+        return affected, last_call
+
+    def _tell_withheld(self, request: c.PlanStep, answer: c.PermitAnswer) -> None:
+        advice = request.advice
+        event = c.NewEvent(
+            key=f"withheld:{request.step_key}",
+            kind=c.EventKind.INCIDENT,
+            at=datetime.now(UTC),
+            attempt=advice.restart_count,
+            summary=f"{', '.join(advice.exclude)} not excluded: {answer.reason}",
+            body={"step_key": request.step_key, "withheld": list(advice.exclude)},
+        )
+        self._append(request.cluster, request.job_id, request.life_id, (event,), request.workflow_id, request.run_id)
 
     def _write_plan(self, request: c.PlanStep) -> None:
         advice, verdict, now = request.advice, request.verdict, datetime.now(UTC)

@@ -24,13 +24,16 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities import contracts as c
 from activities.audit.records import Watched
 from activities.audit.trouble import AuditUnavailable
+from activities.correlating import Correlating
+from activities.failing import seen_by_sweep
 from activities.pulse import Key, Pulse, own_progress
 from activities.site import Site
 from activities.slurm.answers import SweepRow
-from activities.slurm.errors import SlurmError
+from activities.slurm.errors import SlurmctldAway, SlurmError
 from activities.sweep_cursor import MAX_CHILDREN, SweepCursor, read_cursor
 from activities.telemetry.logwatch import LogWatch
 from recovery.directive import parse_comment
+from recovery.incidents import Failure
 from recovery.measured import JobMetrics
 from recovery.records import JobState, Progress
 
@@ -72,6 +75,7 @@ class SweepingActivities:
         self._tried: dict[str, str] = {}
         self._logs = LogWatch(site.catalogue)
         self._pulse = Pulse(site)
+        self._correlating = Correlating(site)
 
     @activity.defn(name=c.SWEEP)
     async def sweep(self, request: c.SweepRequest) -> c.SweepReport:
@@ -95,7 +99,7 @@ class SweepingActivities:
 
     async def _one(self, cluster: str, report: c.SweepReport) -> c.SweepReport:
         """One sweep. The heartbeat goes on only while it moves: a sweep that hangs is ended and told."""
-        began = time.monotonic()
+        began, since = time.monotonic(), _now()
         work = asyncio.create_task(self._sweep_once(cluster, report))
         try:
             while not work.done():
@@ -108,6 +112,8 @@ class SweepingActivities:
             text = f"{type(problem).__name__}: {problem}"[:200]
             if text != report.last_error:
                 log.warning("the sweep of %s is blind: %s", cluster, text)
+            if isinstance(problem, SlurmctldAway):
+                await self._correlating.blind(cluster, since)
             return report.model_copy(
                 update={
                     "errors": report.errors + 1,
@@ -119,6 +125,7 @@ class SweepingActivities:
             work.cancel()
 
     async def _sweep_once(self, cluster: str, report: c.SweepReport) -> c.SweepReport:
+        began = _now()
         rows = await self.site.client(cluster).sweep(self._everything(cluster))
         watched = {row.job_id: row for row in await asyncio.to_thread(self.site.store.watched, cluster)}
         links = _links(rows)
@@ -126,6 +133,7 @@ class SweepingActivities:
         signals: dict[str, tuple[str, list[str]]] = {}
         starts: list[SweepRow] = []
         judged: list[Watched] = []
+        failures: list[Failure] = []
         alive: set[Key] = set()
         await self._pulse.look_at_nodes(cluster, rows)
         measured = await self._pulse.measured(cluster, [row for row in rows if row.job_id in watched])
@@ -142,6 +150,9 @@ class SweepingActivities:
                 changed[row.job_id] = seen.row
             if seen.judged is not None:
                 judged.append(seen.judged)
+            failure = seen_by_sweep(known, seen.row, row, self.site.catalogue, began)
+            if failure is not None:
+                failures.append(failure)
             if row.state in ON_NODES:
                 alive.add((cluster, known.life_id, row.job_id))
         self._pulse.forget_others(cluster, alive)
@@ -149,6 +160,7 @@ class SweepingActivities:
             if known.seen != GONE:
                 signals[job_id] = ("", [GONE])
                 changed[job_id] = known.model_copy(update={"seen": GONE})
+        await self._correlating.after_sweep(cluster, began, rows, failures)
         if judged:
             # Before the signals: what the workflow is woken for must be there when it looks.
             await asyncio.to_thread(self.site.store.save_cursors, cluster, judged)

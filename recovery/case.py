@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 
 from recovery.budgets import LAUNCH_SIGNATURE, budgets
 from recovery.hang import Hang
+from recovery.incident_effects import Affected, explaining
+from recovery.incidents import Incident
 from recovery.policy_numbers import OnStuck, Policy
 from recovery.records import (
     Action,
@@ -139,6 +141,8 @@ class Case:
         none is excluded that would leave too few usable nodes, or more than the policy's share of the cluster.
         """
         situation, view = self.situation, self.view
+        if incident_of(situation, view, self.allocation) is not None:
+            return ()
         if at_once is None:
             at_once = situation.verdict.fault_class in _EXCLUDED_AT_ONCE
         before = {node for attempt in self.attempts[:-1] for node in attempt.suspects}
@@ -183,6 +187,18 @@ class Case:
                 f"{names} not excluded: without it {usable} usable nodes would remain, the job needs {view.min_nodes}"
             )
         return f"{names} not excluded: more than the policy allows at a time (max_excluded_share)"
+
+
+def incident_of(situation: Situation, view: JobView, allocation: frozenset[str]) -> Incident | None:
+    """The open incident that is why the attempt failed: no single node is to blame then."""
+    verdict = situation.verdict
+    job = Affected(
+        user=view.user,
+        nodes=tuple(sorted(allocation)),
+        signature=verdict.signature,
+        fault_class=verdict.fault_class,
+    )
+    return explaining(situation.incidents, job)
 
 
 def hang_of(case: Case) -> Hang | None:

@@ -130,6 +130,20 @@ class Policy(BaseModel):
     exclude_expiry_s: Annotated[int, Field(strict=True, ge=600, le=30 * 24 * 3600)] = 24 * 3600
     """How long an exclusion counts; older ones are not renewed at the next restart."""
 
+    # Incidents: one fault that several jobs share. Read from the file's default policy (`incident_quiet_s` from the
+    # job's own), since jobs of several policies may be in one.
+    incident_jobs: Annotated[int, Field(strict=True, ge=2, le=1000)] = 3
+    """Jobs that must have failed of the same thing."""
+    incident_window_s: Annotated[int, Field(strict=True, ge=10, le=3600)] = 300
+    """Within so many seconds."""
+    incident_pace_s: Annotated[int, Field(strict=True, ge=0, le=600)] = 5
+    """Time between two restarts while an incident is open. Never so long that a job would be forgotten."""
+    incident_quiet_s: Annotated[int, Field(strict=True, ge=0, le=600)] = 20
+    """After a file system error of several jobs: so long no further job must have failed of it before they are
+    restarted."""
+    incident_close_s: Annotated[int, Field(strict=True, ge=30, le=24 * 3600)] = 600
+    """An incident of which no more was seen for so long closes by itself."""
+
     # Exit codes.
     stop_codes: Annotated[tuple[ExitCode, ...], Field(max_length=32)] = (93,)
     """Exit codes by which a job says: do not restart me. 93 is NVIDIA Resiliency Extension's."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from recovery import rules_alive as alive
 from recovery import rules_aside as aside
 from recovery import rules_ended as ended
+from recovery import rules_incident as shared
 from recovery import rules_stuck as stuck
 from recovery.case import Case
 from recovery.force import force
@@ -174,6 +175,13 @@ RULES: tuple[Rule, ...] = (
         "ended and may not be requeued (`--no-requeue`)",
         "leave alone, notify: Slurm would refuse",
         ended.not_restartable,
+    ),
+    Rule(
+        "incident",
+        "several jobs failed of the same thing (switch, file system, maintenance, one signature), this one too",
+        "restart without exclusions, one after the other; after a file system error once it has been quiet for "
+        "`incident_quiet_s`",
+        shared.incident,
     ),
     Rule(
         "asks_elsewhere",

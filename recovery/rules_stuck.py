@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from recovery import rules_ended as ended
+from recovery import rules_incident as shared
 from recovery.case import Case, hang_of, straggler_of
 from recovery.policy_numbers import OnStuck
 from recovery.records import Action, Advice, FaultClass, JobState, Role
@@ -19,6 +20,7 @@ _AS_ENDED: tuple[Callable[[Case], Advice | None], ...] = (
     ended.cannot_help,
     ended.once_spent,
     ended.not_restartable,
+    shared.incident,
     ended.suspect,
     ended.infrastructure,
     ended.out_of_memory,

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from recovery.directive import Directive
 from recovery.hang import Hang
+from recovery.incidents import Incident
 from recovery.records import (
     Attempt,
     AttemptRow,
@@ -68,6 +69,7 @@ class Situation(Record):
     nodes_known: Nodes = ()
     min_job_age_s: int = 300
     frozen: str = Field(default="", description="why the cluster must not be touched now; empty: it may be")
+    incidents: tuple[Incident, ...] = Field(default=(), description="that are open in the cluster")
     own_faults: int = Field(default=0, description="restarts in a row, up to now, that died of relight's own doing")
     expected_restart: bool = Field(default=False, description="the current attempt was started by relight")
     force: Demand | None = None

@@ -28,6 +28,8 @@ patterns_app = typer.Typer(help="Check, list and try fault patterns.", no_args_i
 app.add_typer(policy_app, name="policy")
 app.add_typer(config_app, name="config")
 app.add_typer(patterns_app, name="patterns")
+incidents_app = typer.Typer(help="Faults that several jobs share: list them, close one.")
+app.add_typer(incidents_app, name="incidents")
 doctor_app = typer.Typer(help="Look at what relight depends on.", no_args_is_help=True)
 app.add_typer(doctor_app, name="doctor")
 
@@ -242,6 +244,37 @@ def config_check(config: Config = None, as_json: AsJson = False) -> None:
     from workers.cli_check import check_config
 
     check_config(config, as_json=as_json)
+
+
+@incidents_app.callback(invoke_without_command=True)
+def incidents(
+    context: typer.Context,
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Only this cluster.")] = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also closed ones.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Most to print, of each cluster.")] = 200,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the open incidents: faults that several jobs share."""
+    if context.invoked_subcommand is not None:
+        return
+    from workers.cli_incidents import list_incidents
+
+    list_incidents(config, cluster=cluster, everything=everything, limit=limit, as_json=as_json)
+
+
+@incidents_app.command("close")
+def incidents_close(
+    incident: Annotated[str, typer.Argument(help="Its id, as the list tells it.")],
+    by: By = "",
+    reason: Reason = "",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Close an incident by hand: from then on its jobs are treated one by one."""
+    from workers.cli_incidents import close_incident
+
+    close_incident(config, incident, by=by, reason=reason, as_json=as_json)
 
 
 @doctor_app.command("telemetry")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from activities.audit.records import Event, JobRow
 from activities.audit.store import AuditStore, AuditUnavailable, SchemaTooNew, UnfitDatabase
+from recovery.incidents import Incident
 from workers.naming import check_cluster, job_of, settings_of
 from workers.screen import UNUSABLE, Trouble, age, print_json, say, table
 from workers.settings import ConfigError, Settings
@@ -19,7 +20,8 @@ MOST_EVENTS = 20_000
 
 
 @contextmanager
-def _store(settings: Settings) -> Iterator[AuditStore]:
+def opened_store(settings: Settings) -> Iterator[AuditStore]:
+    """The audit store, for a command; what is wrong with it ends the command."""
     try:
         with AuditStore(settings.database_url) as store:
             store.ping()
@@ -43,7 +45,7 @@ def list_jobs(
     settings = settings_of(config)
     if cluster is not None:
         check_cluster(cluster, settings)
-    with _store(settings) as store:
+    with opened_store(settings) as store:
         rows: list[JobRow] = []
         offset = 0
         while len(rows) < limit:
@@ -52,16 +54,29 @@ def list_jobs(
             offset += PAGE
             if len(page) < PAGE:
                 break
-    rows = rows[:limit]
+        rows, opened = _with_incidents(store, rows[:limit])
     if as_json:
         print_json(rows)
         return
+    for incident in opened:
+        say(f"incident {incident.id}: {incident.summary}; see `relight incidents`")
     if not rows:
         say("no jobs. A job opts in with: #SBATCH --comment=relight" if not (user or state) else "no such jobs")
         return
     now = datetime.now(UTC)
     head = ["JOB", "USER", "NAME", "STATE", "PHASE", "MODE", "ATTEMPT", "STEP", "LAST FINDING", "LAST ADVICE", "SEEN"]
     table(head, [_row(row, now) for row in rows])
+
+
+def _with_incidents(store: AuditStore, rows: list[JobRow]) -> tuple[list[JobRow], list[Incident]]:
+    """The rows, each with the open incident its job belongs to, and those incidents."""
+    clusters = sorted({row.cluster for row in rows})
+    opened = [(cluster, incident) for cluster in clusters for incident in store.open_incidents(cluster)]
+    of_job = {
+        (cluster, member.partition(":")[0]): incident.id for cluster, incident in opened for member in incident.members
+    }
+    marked = [row.model_copy(update={"incident": of_job.get((row.cluster, row.job_id), "")}) for row in rows]
+    return marked, [incident for _, incident in opened]
 
 
 def _is_in(row: JobRow, state: str) -> bool:
@@ -73,6 +88,7 @@ def _row(row: JobRow, now: datetime) -> list[str]:
     phase = "paused" if row.paused else "stopped" if row.stopped else row.phase
     total = f"/{row.total_steps}" if row.total_steps is not None else ""
     step = f"{row.step}{total}" if row.step is not None else "-"
+    advice = f"[{row.incident}] {row.last_advice}" if row.incident else row.last_advice
     return [
         f"{row.cluster}-{row.job_id}",
         row.user,
@@ -83,7 +99,7 @@ def _row(row: JobRow, now: datetime) -> list[str]:
         str(row.attempt),
         step,
         _cut(row.last_finding, 44) or "-",
-        _cut(row.last_advice, 60) or "-",
+        _cut(advice, 60) or "-",
         f"{age(row.updated_at, now)} ago",
     ]
 
@@ -95,7 +111,7 @@ def _cut(text: str, length: int) -> str:
 def show_job(config: Path | None, job: str, *, as_json: bool) -> None:
     settings = settings_of(config)
     cluster, job_id = job_of(job, settings)
-    with _store(settings) as store:
+    with opened_store(settings) as store:
         life = store.latest_life(cluster, job_id)
         if life is None:
             raise Trouble(

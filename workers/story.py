@@ -21,6 +21,7 @@ _STYLES = {
     EventKind.OPERATOR: "yellow",
     EventKind.MISSED: "bold red",
     EventKind.WATCHDOG: "yellow",
+    EventKind.INCIDENT: "bold yellow",
 }
 
 

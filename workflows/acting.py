@@ -65,8 +65,11 @@ class Acting(Ledger):
                 result_type=c.Done,
                 summary="keep the end of the log",
             )
-        if not await self._permit(step_key, decision, approved_by):
+        permit = await self._permit(step_key, decision, approved_by)
+        if permit is None:
             return
+        if permit.withheld:  # an incident opened since the decision: no node of this job alone is to blame
+            advice = advice.model_copy(update={"exclude": ()})
         if evidence is not None:
             try:
                 await evidence
@@ -146,10 +149,11 @@ class Acting(Ledger):
             state.tell(now, "exclusion", f"expired: {telling.names(over)}")
         return over
 
-    async def _permit(self, step_key: str, decision: c.Decision, approved_by: str) -> bool:
-        """Writes advice and plan, then waits for the permit, no longer than the policy's permit_wait_s."""
+    async def _permit(self, step_key: str, decision: c.Decision, approved_by: str) -> c.PermitAnswer | None:
+        """Writes advice and plan, then waits for the permit, no longer than the policy's permit_wait_s. An outage
+        before the first answer is no such waiting."""
         state, info = self.state, workflow.info()
-        give_up = workflow.now() + timedelta(seconds=decision.permit_wait_s)
+        give_up: datetime | None = None
         request = c.PlanStep(
             cluster=state.cluster,
             job_id=state.job_id,
@@ -162,10 +166,13 @@ class Acting(Ledger):
             run_id=info.run_id,
         )
         while True:
-            answer = await self._look(c.PLAN, request, c.PermitAnswer, f"plan {decision.advice.action.value}, permit")
+            answer: c.PermitAnswer = await self._look(
+                c.PLAN, request, c.PermitAnswer, f"plan {decision.advice.action.value}, permit"
+            )
             if answer.granted:
-                return True
+                return answer
             now = workflow.now()
+            give_up = give_up or now + timedelta(seconds=decision.permit_wait_s)
             if answer.until is None or now >= give_up:
                 self._note(
                     c.EventKind.WATCHDOG,
@@ -174,7 +181,7 @@ class Acting(Ledger):
                     attempt=decision.advice.restart_count,
                 )
                 state.phase = Phase.LEFT_ALONE
-                return False
+                return None
             state.phase = Phase.WAITING_PERMIT
             state.tell(now, "permit", f"waits: {answer.reason}")
             self._show()
@@ -186,7 +193,7 @@ class Acting(Ledger):
             except TimeoutError:
                 continue
             state.look_again_at = workflow.now() + timedelta(seconds=1)
-            return False
+            return None
 
     async def _after_step(self, intent: Intent, result: c.StepResult) -> None:
         state = self.state

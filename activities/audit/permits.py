@@ -13,11 +13,14 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, or_, select, update
 
+from activities.audit import incidents
 from activities.audit.records import PermitRequest
 from activities.audit.tables import CLUSTER, JOB_ID, clusters, permits
 from activities.audit.text import name
 from activities.audit.trouble import KeyTaken
 from activities.contracts import PermitAnswer
+from recovery.incident_effects import explaining
+from recovery.incidents import Incident
 from recovery.records import Action, Nodes
 
 SLOT = timedelta(minutes=10)
@@ -34,7 +37,7 @@ _COMES_BACK = (Action.RESTART, Action.GUARD, Action.RELEASE)
 def permit(connection: Connection, request: PermitRequest) -> PermitAnswer:
     lock_cluster(connection, request.cluster, request.now)
     held = connection.execute(
-        select(permits.c.cluster, permits.c.job_id).where(permits.c.step_key == request.step_key)
+        select(permits.c.cluster, permits.c.job_id, permits.c.nodes).where(permits.c.step_key == request.step_key)
     ).first()
     if held is not None:
         if (held.cluster, held.job_id) != (name(request.cluster, CLUSTER), name(request.job_id, JOB_ID)):
@@ -42,7 +45,17 @@ def permit(connection: Connection, request: PermitRequest) -> PermitAnswer:
                 f"step key {request.step_key!r} has a permit for job {held.job_id} on {held.cluster} already, "
                 f"so job {request.job_id} on {request.cluster} cannot use it"
             )
-        return PermitAnswer(granted=True, reason="granted before")
+        withheld = bool(request.nodes) and not held.nodes
+        return PermitAnswer(granted=True, reason="granted before", withheld=withheld)
+    away = incidents.held_off(connection, request)
+    if away:
+        return _wait(request.now + ASK_AGAIN, away)
+    shared = _shared_fault(connection, request)
+    if shared is not None:
+        request = request.model_copy(update={"nodes": ()})
+    paced = incidents.turn(connection, request)
+    if paced is not None and paced[1] > request.now:
+        return _wait(paced[1], f"takes its turn: {paced[0].summary} (incident {paced[0].id})")
     state = _situation(connection, request)
     answer = _restarts_at_once(request, state) or _actions_per_hour(request, state) or _excluded_share(request, state)
     if answer is not None:
@@ -61,7 +74,16 @@ def permit(connection: Connection, request: PermitRequest) -> PermitAnswer:
             excluded_until=request.now + timedelta(seconds=request.exclusion_s) if request.nodes else None,
         )
     )
-    return PermitAnswer(granted=True)
+    if shared is None:
+        return PermitAnswer(granted=True)
+    return PermitAnswer(granted=True, withheld=True, reason=f"{shared.summary} (incident {shared.id})")
+
+
+def _shared_fault(connection: Connection, request: PermitRequest) -> Incident | None:
+    """The incident for which the step's exclusions are withheld: it opened after the step was decided."""
+    if not request.nodes or request.forced:
+        return None
+    return explaining(incidents.open_ones(connection, request.cluster), request.affected)
 
 
 def release(connection: Connection, step_key: str, now: datetime) -> None:

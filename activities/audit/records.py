@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from recovery.incident_effects import Affected
 from recovery.records import Action, Nodes, Record, Time
 
 
@@ -77,6 +78,7 @@ class JobRow(Record):
     updated_at: Time
     closed_at: Time | None = None
     workflow_id: str = ""
+    incident: str = Field(default="", description="id of the open incident it belongs to")
 
 
 class Watched(Record):
@@ -105,6 +107,13 @@ class Watched(Record):
     checkpoint_at: Time | None = None
 
 
+class ToldFailure(Record):
+    """How far the comparison of a failure with those of other jobs has come."""
+
+    seen_at: Time
+    correlated: bool = Field(default=False, description="a sweep that began after it was seen has compared it")
+
+
 class PermitRequest(Record):
     """May this step be taken now? A cap that is None does not count."""
 
@@ -121,4 +130,8 @@ class PermitRequest(Record):
     exclusion_s: float = Field(
         default=86_400, description="the exclusions count for that long, or until the job closes"
     )
+    affected: Affected = Field(default=Affected(), description="the failed attempt, for open incidents")
+    forced: bool = Field(default=False, description="an operator's own demand: incidents do not bind it")
+    pace_s: float = Field(default=5, description="between two restarts while an incident is open")
+    last_call: Time | None = Field(default=None, description="a turn is never later than this: the job would be gone")
     now: Time

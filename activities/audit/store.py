@@ -13,12 +13,14 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from activities.audit import lives, permits, timeline, watching
+from activities.audit import incidents, lives, permits, timeline, watching
 from activities.audit.database import Database
-from activities.audit.records import Event, JobRow, Life, PermitRequest, Watched
+from activities.audit.records import Event, JobRow, Life, PermitRequest, ToldFailure, Watched
 from activities.audit.tables import clusters
 from activities.audit.trouble import AuditUnavailable, KeyTaken, SchemaTooNew, UnfitDatabase, UnknownLife
 from activities.contracts import NewEvent, PermitAnswer
+from recovery.incidents import ClusterLook, Failure, Incident
+from recovery.policy_numbers import Policy
 from recovery.records import Attempt, AttemptRow, ClusterFacts, JobView
 
 __all__ = ["AuditStore", "AuditUnavailable", "KeyTaken", "SchemaTooNew", "UnfitDatabase", "UnknownLife"]
@@ -182,6 +184,62 @@ class AuditStore:
         for start in range(0, len(rows), _CURSOR_BATCH):
             piece = rows[start : start + _CURSOR_BATCH]
             self._database.write(lambda c, piece=piece: watching.save_cursors(c, cluster, piece))  # type: ignore[misc]
+
+    # -------------------------------------------------------------------------------------------- incidents
+
+    def tell_failures(self, cluster: str, failures: Sequence[Failure]) -> None:
+        """Writes failures down for the next sweep to compare; telling one again adds what is new of it."""
+        self._database.write(lambda c: incidents.tell(c, cluster, failures))
+
+    def failure(self, cluster: str, job_id: str, life_id: int, attempt: int) -> ToldFailure | None:
+        return self._database.read(lambda c: incidents.told(c, cluster, job_id, life_id, attempt))
+
+    def correlation_is_due(self, cluster: str) -> bool:
+        """Whether failures wait to be compared, or an incident is open."""
+        return self._database.read(lambda c: incidents.is_due(c, cluster))
+
+    def restarted_nodes(self, cluster: str, since: datetime) -> set[str]:
+        """Nodes of running attempts that relight ended by its own restart since then."""
+        return self._database.read(lambda c: incidents.restarted_nodes(c, cluster, since))
+
+    def correlate(
+        self,
+        cluster: str,
+        look: ClusterLook,
+        numbers: Policy,
+        *,
+        began: datetime,
+        failures: Sequence[Failure] = (),
+        now: datetime | None = None,
+    ) -> tuple[Incident, ...]:
+        """Writes the failures down, compares those of the last hour, and gives the incidents that changed."""
+        at = now or datetime.now(UTC)
+
+        def work(connection: Any) -> tuple[Incident, ...]:
+            permits.lock_cluster(connection, cluster, at)
+            incidents.tell(connection, cluster, failures)
+            return incidents.compare(connection, cluster, began, look, at, numbers)
+
+        return self._database.write(work)
+
+    def open_incidents(self, cluster: str) -> tuple[Incident, ...]:
+        return self._database.read(lambda c: incidents.open_ones(c, cluster))
+
+    def incidents(self, cluster: str, *, include_closed: bool = False, limit: int = 200) -> list[Incident]:
+        """The newest first."""
+        return self._database.read(lambda c: incidents.listed(c, cluster, include_closed, limit))
+
+    def close_incident(
+        self, cluster: str, incident_id: str, *, by: str, reason: str, now: datetime | None = None
+    ) -> Incident | None:
+        """Closes it by a person's word; None: there is none of that id."""
+        at = now or datetime.now(UTC)
+
+        def work(connection: Any) -> Incident | None:
+            permits.lock_cluster(connection, cluster, at)
+            return incidents.close(connection, cluster, incident_id, by, reason, at)
+
+        return self._database.write(work)
 
     # -------------------------------------------------------------------------------------------- the cluster
 

@@ -183,6 +183,40 @@ class PermitRow(AuditTable, table=True):
     excluded_until: datetime | None = Field(sa_column=Column(Utc))
 
 
+class FailureRow(AuditTable, table=True):
+    """One attempt that failed, kept for hours so that failures of other jobs can be compared with it."""
+
+    __tablename__ = "failures"
+    __table_args__ = (Index("ix_failures_seen", "cluster", "seen_at"), _MYSQL)
+
+    cluster: str = Field(sa_column=Column(Name(CLUSTER), primary_key=True))
+    job_id: str = Field(sa_column=Column(Name(JOB_ID), primary_key=True))
+    life_id: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
+    attempt: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
+    seen_at: datetime = Field(sa_column=Column(Utc, nullable=False))
+    correlated_at: datetime | None = Field(sa_column=Column(Utc))  # a sweep that began after seen_at has compared it
+    record: dict[str, Any] = Field(sa_column=Column(Json(RECORD), nullable=False))
+
+
+class IncidentRow(AuditTable, table=True):
+    """One fault that several jobs share; `record` is the whole Incident, `turns` who may restart when."""
+
+    __tablename__ = "incidents"
+    __table_args__ = (Index("ix_incidents_closed", "cluster", "closed_at"), _MYSQL)
+
+    cluster: str = Field(sa_column=Column(Name(CLUSTER), primary_key=True))
+    incident_id: str = Field(sa_column=Column(Name(64), primary_key=True))
+    kind: str = Field(sa_column=Column(Words(32), nullable=False))
+    cause: str = Field(sa_column=Column(Words(255), nullable=False))
+    opened_at: datetime = Field(sa_column=Column(Utc, nullable=False))
+    last_at: datetime = Field(sa_column=Column(Utc, nullable=False))
+    closed_at: datetime | None = Field(sa_column=Column(Utc))
+    jobs: int = Field(sa_column=Column(Integer, nullable=False))
+    summary: str = Field(sa_column=Column(Words(500), nullable=False))
+    record: dict[str, Any] = Field(sa_column=Column(Json(RECORD), nullable=False))
+    turns: dict[str, Any] = Field(sa_column=Column(Json(RECORD), nullable=False))
+
+
 def _table(model: type[AuditTable]) -> Table:
     return cast(Table, model.__table__)  # type: ignore[attr-defined]
 
@@ -193,4 +227,6 @@ events = _table(EventRow)
 watched = _table(WatchedRow)
 clusters = _table(ClusterRow)
 permits = _table(PermitRow)
+failures = _table(FailureRow)
+incidents = _table(IncidentRow)
 METADATA = lives.metadata

@@ -16,7 +16,7 @@ from activities.slurm import parse
 from activities.slurm.answers import Changed, Relatives, SweepRow
 from activities.slurm.errors import GateBroken, RefusalKind, Refused, SlurmctldAway, SlurmdbdAway
 from activities.slurm.transport import GateTransport
-from recovery.records import AttemptRow, ClusterFacts, JobState, JobView, NodeView
+from recovery.records import AttemptRow, ClusterFacts, JobState, JobView, Nodes, NodeView
 
 GATE_VERSION = 1
 MIN_START_IN_S = 5
@@ -67,6 +67,10 @@ class SlurmClient:
         """Every node, sorted by name."""
         raw = (await self._ask("nodes"))["nodes"]
         return tuple(sorted((parse.node_view(entry) for entry in raw), key=lambda node: node.name))
+
+    async def topology(self) -> dict[str, Nodes]:
+        """Nodes of each leaf switch or block; nothing where Slurm knows of none."""
+        return parse.switches((await self._ask("topology"))["topology"])
 
     async def config(self) -> ClusterFacts:
         return parse.cluster_facts((await self._ask("config"))["config"])

@@ -7,7 +7,7 @@ never act on a finished, cancelled, held or foreign attempt, and needs nothing b
 
     sweep [--all]                                 every job with a comment (or every job)
     job ID | attempts ID | relatives ID           one job; its rows in accounting; its dependents and twins
-    nodes | config | ping
+    nodes | topology | config | ping
     restart ID COUNT DEADLINE [--exclude n01,n02] --start-in S [--again] [--allow twin,dependent]
             [--state-ok TIMEOUT,PREEMPTED] [--children ID,ID]
     lease   ID COUNT DEADLINE [--exclude n01,n02] [--start-in S]
@@ -873,6 +873,21 @@ def read_nodes(shown: bytes) -> List[Dict[str, str]]:
     return nodes
 
 
+TOPOLOGY_KEY = re.compile(r"(?:^| )(SwitchName|BlockName|Level|Nodes)=(\S+)")
+
+
+def verb_topology(slurm: Slurm, words: Words, settings: Settings) -> Answer:
+    """Switches or blocks, one a line. A cluster without topology says so in an error, which is no trouble."""
+    slurm.ping()
+    status, out, _ = slurm.run(["scontrol", "show", "topology"], READ_LIMIT_S)
+    return {"topology": read_topology(out[:MAX_OUTPUT]) if status == 0 else []}
+
+
+def read_topology(shown: bytes) -> List[Dict[str, str]]:
+    lines = [dict(TOPOLOGY_KEY.findall(line)) for line in text(shown).splitlines()]
+    return [facts for facts in lines if len(facts.get("Nodes", "")) <= MAX_NODE_LIST and facts]
+
+
 CONFIG_KEYS = (
     "ClusterName", "SLURM_VERSION", "MinJobAge", "AuthInfo", "JobRequeue", "AccountingStoreFlags",
     "AccountingStorageType", "KillWait", "RequeueExit", "RequeueExitHold", "EpilogMsgTime", "MessageTimeout",
@@ -1130,6 +1145,7 @@ VERBS: Dict[str, Verb] = {
     "attempts": Verb(verb_attempts, ("ID",)),
     "relatives": Verb(verb_relatives, ("ID",), ("--children",)),
     "nodes": Verb(verb_nodes),
+    "topology": Verb(verb_topology),
     "config": Verb(verb_config),
     "restart": Verb(
         verb_restart, FENCE,

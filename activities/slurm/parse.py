@@ -11,7 +11,7 @@ from typing import Any
 
 from activities.slurm import hostlist, states
 from activities.slurm.answers import Changed, DependencyLink, Dependent, Relatives, SweepRow, Twin
-from recovery.records import AttemptRow, ClusterFacts, JobState, JobView, NodeView, is_unplaceable
+from recovery.records import AttemptRow, ClusterFacts, JobState, JobView, Nodes, NodeView, is_unplaceable
 
 Raw = Mapping[str, Any]
 
@@ -200,6 +200,16 @@ def node_view(raw: Mapping[str, str]) -> NodeView:
         boot_time=states.moment(raw.get("BootTime", "")),
         slurmd_start_time=states.moment(raw.get("SlurmdStartTime", "")),
     )
+
+
+def switches(raw: Sequence[Mapping[str, str]]) -> dict[str, Nodes]:
+    """Nodes by leaf switch (or block), from the gate's `topology`. Higher switches hold the same nodes once more."""
+    found = {}
+    for entry in raw:
+        name = entry.get("SwitchName") or entry.get("BlockName", "")
+        if name and entry.get("Level", "0") == "0":
+            found[name] = hostlist.expand(entry.get("Nodes", ""))
+    return {name: nodes for name, nodes in found.items() if nodes}
 
 
 def node_state(text: str) -> tuple[str, tuple[str, ...]]:

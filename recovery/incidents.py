@@ -1,0 +1,332 @@
+"""Which failures of several jobs are one fault: opens, joins and closes incidents. Pure; the sweep calls it.
+
+The same input always gives the same answer, and giving it again changes nothing. What an incident means for one job's
+restart stands in `incident_effects.py`; nothing is decided about a job here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from pydantic import Field
+
+from recovery.policy_numbers import Policy
+from recovery.records import FaultClass, JobState, Nodes, Record, Time
+
+AWAY_S = 10.0
+"""A slurmctld that was away for less has done no harm that a look would not show."""
+
+RETURN_S = 60.0
+"""So long restarts are paced after slurmctld came back: nodes and jobs report to it one after the other."""
+
+OWN_KILLS = 2
+"""Nodes that Slurm drained with "Kill task failed" after our own restarts; so many are no accident."""
+
+REMEMBERED = timedelta(hours=1)
+"""Failures and closed incidents older than this are not given here any more."""
+
+MOST_NAMES = 512
+
+
+class IncidentKind(StrEnum):
+    """What several jobs share. In the order in which a failure is ascribed."""
+
+    OURSELVES = "ourselves"  # our own restarts left processes that cannot be killed
+    SLURMCTLD = "slurmctld"  # the scheduler was away
+    MAINTENANCE = "maintenance"  # their nodes are in a maintenance reservation
+    FILE_SYSTEM = "file_system"
+    SWITCH = "switch"
+    SIGNATURE = "signature"  # the same fault on different nodes
+
+
+class Sign(Record):
+    """One thing that speaks for a cause: a signature of the catalogue and its class."""
+
+    signature: str
+    fault_class: FaultClass
+
+
+class Failure(Record):
+    """One attempt of one job that failed, as far as it matters whether others share its fault."""
+
+    job_id: str
+    attempt: int
+    life_id: int = 0
+    user: str = ""
+    at: Time = Field(description="when it ended")
+    seen_at: Time = Field(description="when it was first seen")
+    state: JobState = JobState.FAILED
+    nodes: Nodes = ()
+    signs: tuple[Sign, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.job_id}:{self.attempt}"
+
+    @property
+    def trusted(self) -> bool:
+        """The scheduler itself says that nodes failed; nobody can print that."""
+        return self.state in {JobState.NODE_FAIL, JobState.BOOT_FAIL}
+
+
+class ClusterLook(Record):
+    """What the sweep knows of the cluster while it looks at failures."""
+
+    away_since: Time | None = Field(default=None, description="slurmctld does not answer since; None: it does")
+    was_away: tuple[Time, Time] | None = Field(default=None, description="its last outage, from when until when")
+    switches: Mapping[str, Nodes] = Field(default_factory=dict, description="nodes of each leaf switch")
+    running: tuple[Nodes, ...] = Field(default=(), description="nodes of each watched job that runs on")
+    maintenance: Nodes = Field(default=(), description="nodes in a maintenance reservation")
+    own_kills: Nodes = Field(default=(), description='nodes with "Kill task failed" after a restart of ours on them')
+
+
+class Incident(Record):
+    """One fault that several jobs share."""
+
+    id: str = Field(description="the same however often it is found")
+    kind: IncidentKind
+    cause: str = Field(description="name of the switch, signature, or the kind itself")
+    opened_at: Time
+    last_at: Time = Field(description="when the last failure of it was seen")
+    members: tuple[str, ...] = Field(default=(), description="job:attempt, or node, that belong to it")
+    jobs: int = 0
+    only_user: str = Field(default="", description="all its jobs are this user's, and only they have a say: it counts "
+                           "for no other user's jobs")  # fmt: skip
+    nodes: Nodes = Field(default=(), description="nodes of the switch, in maintenance, or drained")
+    back_at: Time | None = Field(default=None, description="when slurmctld answered again")
+    closed_at: Time | None = None
+    closed_by: str = ""
+    close_reason: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self.closed_at is None
+
+    @property
+    def summary(self) -> str:
+        many = f"{self.jobs} jobs"
+        match self.kind:
+            case IncidentKind.OURSELVES:
+                names = ", ".join(self.nodes[:8])
+                return f'relight\'s own restarts left processes that cannot be killed ("Kill task failed" on {names})'
+            case IncidentKind.SLURMCTLD:
+                return "slurmctld was away" if self.back_at is not None else "slurmctld is away"
+            case IncidentKind.MAINTENANCE:
+                return f"{many} failed on nodes that are in a maintenance reservation"
+            case IncidentKind.FILE_SYSTEM:
+                return f"{many} failed with a file system error"
+            case IncidentKind.SWITCH:
+                return f"{many} failed on switch {self.cause}"
+            case IncidentKind.SIGNATURE:
+                return f"{many} failed with {self.cause} on different nodes"
+
+    def without_members(self) -> Incident:
+        """For the record of one job: its own history needs no list of all others."""
+        return self.model_copy(update={"members": (), "nodes": self.nodes[:MOST_NAMES]})
+
+
+SHARED = frozenset(
+    {FaultClass.HARDWARE, FaultClass.INTERCONNECT, FaultClass.SYSTEM_SOFTWARE, FaultClass.SCHEDULER}
+)  # fmt: skip
+"""Classes of which one signature on several jobs is one fault. A user's error in all his jobs is his own."""
+
+OF_SWITCHES = frozenset({FaultClass.INTERCONNECT, FaultClass.SYSTEM_SOFTWARE, FaultClass.SCHEDULER, FaultClass.UNKNOWN})
+NODE_GONE = ("scheduler.node_fail", "scheduler.boot_fail", "node.")
+"""Hardware signatures that a lost switch explains as well."""
+
+_ORDER = list(IncidentKind)
+
+
+def correlate(
+    failures: Iterable[Failure], look: ClusterLook, known: Iterable[Incident], now: datetime, numbers: Policy
+) -> tuple[Incident, ...]:
+    """Incidents that are new or changed, by id. `known`: open ones, and those closed within REMEMBERED."""
+    before = {one.id: one for one in known}
+    after = dict(before)
+    _slurmctld(after, look, now)
+    _ourselves(after, look, now)
+    taken = {member for one in after.values() for member in one.members}
+    fresh = [one for one in sorted(failures, key=_in_order) if one.key not in taken]
+    rest = [one for one in fresh if not _joined(after, one, look)]
+    while (opened := _opened(rest, look, now, numbers)) is not None:
+        after[opened.id] = opened
+        rest = [one for one in rest if one.key not in opened.members and not _joined(after, one, look)]
+    _close(after, look, now, numbers)
+    return tuple(one for name, one in sorted(after.items()) if before.get(name) != one)
+
+
+def open_of(incidents: Iterable[Incident], kind: IncidentKind) -> Incident | None:
+    return next((one for one in incidents if one.kind is kind and one.is_open), None)
+
+
+# ------------------------------------------------------------------------------------------------ not from failures
+
+
+def _slurmctld(after: dict[str, Incident], look: ClusterLook, now: datetime) -> None:
+    kind = IncidentKind.SLURMCTLD
+    known = open_of(after.values(), kind)
+    if look.away_since is not None:
+        if known is not None:
+            after[known.id] = known.model_copy(update={"last_at": now, "back_at": None})
+        elif (now - look.away_since).total_seconds() >= AWAY_S:
+            made = _new(kind, kind.value, f"{look.away_since.isoformat()}", now)
+            after.setdefault(made.id, made)
+        return
+    if known is not None and known.back_at is None:
+        after[known.id] = known.model_copy(update={"back_at": now, "last_at": now})
+    if known is None and look.was_away is not None:
+        since, until = look.was_away
+        if (until - since).total_seconds() >= AWAY_S and now - until < timedelta(seconds=RETURN_S):
+            made = _new(kind, kind.value, since.isoformat(), now).model_copy(update={"back_at": until})
+            after.setdefault(made.id, made)
+
+
+def _ourselves(after: dict[str, Incident], look: ClusterLook, now: datetime) -> None:
+    kind = IncidentKind.OURSELVES
+    known = open_of(after.values(), kind)
+    told = {node for one in after.values() if one.kind is kind for node in one.nodes}
+    fresh = tuple(sorted(set(look.own_kills) - told))
+    if known is not None:
+        if fresh:
+            nodes = tuple(sorted({*known.nodes, *fresh}))
+            after[known.id] = known.model_copy(update={"nodes": nodes, "last_at": now})
+        return
+    if len(fresh) >= OWN_KILLS:
+        made = _new(kind, kind.value, ",".join(fresh) + now.isoformat(), now).model_copy(update={"nodes": fresh})
+        after[made.id] = made
+
+
+def _new(kind: IncidentKind, cause: str, seed: str, now: datetime) -> Incident:
+    digest = hashlib.sha256(f"{kind.value}\n{cause}\n{seed}".encode()).hexdigest()[:8]
+    return Incident(id=f"{kind.value}-{digest}", kind=kind, cause=cause, opened_at=now, last_at=now)
+
+
+# ------------------------------------------------------------------------------------------------ from failures
+
+
+def _in_order(failure: Failure) -> tuple[datetime, str, int]:
+    return failure.at, failure.job_id, failure.attempt
+
+
+def _joined(after: dict[str, Incident], failure: Failure, look: ClusterLook) -> bool:
+    """Whether an open incident explains the failure; then it is one of it."""
+    mine = _causes(failure, look)
+    for incident in sorted(after.values(), key=lambda one: (_ORDER.index(one.kind), one.id)):
+        if incident.is_open and (incident.kind, incident.cause) in mine:
+            after[incident.id] = _with_member(incident, failure)
+            return True
+    return False
+
+
+def _with_member(incident: Incident, failure: Failure) -> Incident:
+    members = (*incident.members, failure.key)
+    others = failure.user != incident.only_user or failure.trusted
+    return incident.model_copy(
+        update={
+            "members": members,
+            "jobs": len({member.partition(":")[0] for member in members}),
+            "last_at": max(incident.last_at, failure.seen_at),
+            "only_user": "" if others else incident.only_user,
+        }
+    )
+
+
+def _causes(failure: Failure, look: ClusterLook) -> tuple[tuple[IncidentKind, str], ...]:
+    """What the failure may be part of, the most telling first."""
+    found: list[tuple[IncidentKind, str]] = []
+    nodes = set(failure.nodes)
+    if nodes & set(look.maintenance):
+        found.append((IncidentKind.MAINTENANCE, IncidentKind.MAINTENANCE.value))
+    if any(sign.fault_class is FaultClass.STORAGE for sign in failure.signs):
+        found.append((IncidentKind.FILE_SYSTEM, IncidentKind.FILE_SYSTEM.value))
+    if failure.trusted or not failure.signs or any(of_switch(sign) for sign in failure.signs):
+        found += [(IncidentKind.SWITCH, name) for name in sorted(look.switches) if nodes & set(look.switches[name])]
+    shared = sorted({sign.signature for sign in failure.signs if sign.fault_class in SHARED})
+    found += [(IncidentKind.SIGNATURE, name) for name in shared]
+    return tuple(found)
+
+
+def of_switch(sign: Sign) -> bool:
+    """Whether a lost switch would look like this."""
+    gone = sign.fault_class is FaultClass.HARDWARE and sign.signature.startswith(NODE_GONE)
+    return gone or sign.fault_class in OF_SWITCHES
+
+
+def _opened(rest: Sequence[Failure], look: ClusterLook, now: datetime, numbers: Policy) -> Incident | None:
+    """The most telling cause that enough of the failures share."""
+    by_cause: dict[tuple[IncidentKind, str], list[Failure]] = {}
+    for failure in rest:
+        for one in _causes(failure, look):
+            by_cause.setdefault(one, []).append(failure)
+    near = {one: _within(found, numbers) for one, found in by_cause.items()}
+    groups = {one: found for one, found in near.items() if found and _holds(one, found, near, look)}
+    if not groups:
+        return None
+    kind, cause = min(groups, key=lambda one: (_ORDER.index(one[0]), -len(groups[one]), one[1]))
+    members = groups[kind, cause]
+    users = {one.user for one in members}
+    alone = len(users) == 1 and not any(one.trusted for one in members)
+    nodes = look.switches.get(cause, ()) if kind is IncidentKind.SWITCH else ()
+    if kind is IncidentKind.MAINTENANCE:
+        nodes = look.maintenance
+    made = _new(kind, cause, f"{members[0].key} {members[0].at.isoformat()}", now)
+    return made.model_copy(
+        update={
+            "last_at": max(one.seen_at for one in members),
+            "members": tuple(one.key for one in members),
+            "jobs": len({one.job_id for one in members}),
+            "only_user": users.pop() if alone else "",
+            "nodes": tuple(nodes),
+        }
+    )
+
+
+def _within(found: Sequence[Failure], numbers: Policy) -> list[Failure]:
+    """The latest of the failures (in order of time) that lie close enough together and are of enough jobs."""
+    window = timedelta(seconds=numbers.incident_window_s)
+    for last in range(len(found) - 1, -1, -1):
+        group = [one for one in found[: last + 1] if one.at >= found[last].at - window]
+        if len({one.job_id for one in group}) >= numbers.incident_jobs:
+            return group
+    return []
+
+
+def _holds(
+    cause: tuple[IncidentKind, str],
+    found: Sequence[Failure],
+    groups: Mapping[tuple[IncidentKind, str], Sequence[Failure]],
+    look: ClusterLook,
+) -> bool:
+    kind, name = cause
+    if kind is IncidentKind.SWITCH:
+        nodes = set(look.switches[name])
+        going_on = sum(1 for one in look.running if nodes & set(one))
+        rivals = [len(more) for (what, other), more in groups.items() if what is kind and other != name]
+        return going_on < len(found) and len(found) > max(rivals, default=0) and not _one_node(found)
+    if kind is IncidentKind.MAINTENANCE:
+        return True
+    return not _one_node(found)
+
+
+def _one_node(found: Sequence[Failure]) -> bool:
+    """All of them ran on one and the same node: then it is the node, not something shared by many."""
+    known = [set(one.nodes) for one in found if one.nodes]
+    return bool(known) and bool(set.intersection(*known))
+
+
+# ------------------------------------------------------------------------------------------------ closing
+
+
+def _close(after: dict[str, Incident], look: ClusterLook, now: datetime, numbers: Policy) -> None:
+    for incident in [one for one in after.values() if one.is_open]:
+        if incident.kind is IncidentKind.SLURMCTLD:
+            quiet_since, wait_s = incident.back_at, RETURN_S
+        else:
+            quiet_since, wait_s = incident.last_at, float(numbers.incident_close_s)
+        if quiet_since is None or (now - quiet_since).total_seconds() < wait_s:
+            continue
+        why = f"slurmctld has answered for {wait_s:g} s" if incident.back_at else f"no more of it for {wait_s:g} s"
+        after[incident.id] = incident.model_copy(update={"closed_at": now, "closed_by": "relight", "close_reason": why})
