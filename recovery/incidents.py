@@ -150,10 +150,11 @@ def correlate(
     _ourselves(after, look, now)
     taken = {member for one in after.values() for member in one.members}
     fresh = [one for one in sorted(failures, key=_in_order) if one.key not in taken]
-    rest = [one for one in fresh if not _joined(after, one, look)]
+    rest = _without_joined(after, fresh, look)
     while (opened := _opened(rest, look, now, numbers)) is not None:
         after[opened.id] = opened
-        rest = [one for one in rest if one.key not in opened.members and not _joined(after, one, look)]
+        mine = set(opened.members)
+        rest = _without_joined(after, [one for one in rest if one.key not in mine], look)
     _close(after, look, now, numbers)
     return tuple(one for name, one in sorted(after.items()) if before.get(name) != one)
 
@@ -211,24 +212,32 @@ def _in_order(failure: Failure) -> tuple[datetime, str, int]:
     return failure.at, failure.job_id, failure.attempt
 
 
-def _joined(after: dict[str, Incident], failure: Failure, look: ClusterLook) -> bool:
-    """Whether an open incident explains the failure; then it is one of it."""
-    mine = _causes(failure, look)
-    for incident in sorted(after.values(), key=lambda one: (_ORDER.index(one.kind), one.id)):
-        if incident.is_open and (incident.kind, incident.cause) in mine:
-            after[incident.id] = _with_member(incident, failure)
-            return True
-    return False
+def _without_joined(after: dict[str, Incident], failures: Sequence[Failure], look: ClusterLook) -> list[Failure]:
+    """Those that no open incident explains; the others are one of it from now on."""
+    opened = sorted((one for one in after.values() if one.is_open), key=lambda one: (_ORDER.index(one.kind), one.id))
+    if not opened:
+        return list(failures)
+    rest, joining = [], dict[str, list[Failure]]()
+    for failure in failures:
+        mine = _causes(failure, look)
+        incident = next((one for one in opened if (one.kind, one.cause) in mine), None)
+        if incident is None:
+            rest.append(failure)
+        else:
+            joining.setdefault(incident.id, []).append(failure)
+    for name, members in joining.items():
+        after[name] = _with_members(after[name], members)
+    return rest
 
 
-def _with_member(incident: Incident, failure: Failure) -> Incident:
-    members = (*incident.members, failure.key)
-    others = failure.user != incident.only_user or failure.trusted
+def _with_members(incident: Incident, joining: Sequence[Failure]) -> Incident:
+    members = (*incident.members, *(one.key for one in joining))
+    others = any(one.trusted or one.user != incident.only_user for one in joining)
     return incident.model_copy(
         update={
             "members": members,
             "jobs": len({member.partition(":")[0] for member in members}),
-            "last_at": max(incident.last_at, failure.seen_at),
+            "last_at": max(incident.last_at, *(one.seen_at for one in joining)),
             "only_user": "" if others else incident.only_user,
         }
     )
@@ -287,11 +296,19 @@ def _opened(rest: Sequence[Failure], look: ClusterLook, now: datetime, numbers: 
 def _within(found: Sequence[Failure], numbers: Policy) -> list[Failure]:
     """The latest of the failures (in order of time) that lie close enough together and are of enough jobs."""
     window = timedelta(seconds=numbers.incident_window_s)
-    for last in range(len(found) - 1, -1, -1):
-        group = [one for one in found[: last + 1] if one.at >= found[last].at - window]
-        if len({one.job_id for one in group}) >= numbers.incident_jobs:
-            return group
-    return []
+    jobs: dict[str, int] = {}
+    first, best = 0, (0, 0)
+    for last, failure in enumerate(found):
+        jobs[failure.job_id] = jobs.get(failure.job_id, 0) + 1
+        while found[first].at < failure.at - window:
+            gone = found[first].job_id
+            jobs[gone] -= 1
+            if not jobs[gone]:
+                del jobs[gone]
+            first += 1
+        if len(jobs) >= numbers.incident_jobs:
+            best = (first, last + 1)
+    return list(found[best[0] : best[1]])
 
 
 def _holds(

@@ -76,6 +76,8 @@ class Scripted:
     advise: Callable[[c.DecideJob], Advice] = field(default=lambda request: keep_calm(request))
     outcomes: list[OutcomeKind] = field(default_factory=list)
     permits: list[c.PermitAnswer] = field(default_factory=list)
+    permit_wait_s: int = 20
+    plan_takes_s: float = 0
     park: bool = False
     steps: list[tuple[str, c.StepRequest]] = field(default_factory=list)
     plans: list[c.PlanStep] = field(default_factory=list)
@@ -109,12 +111,14 @@ class Scripted:
             mode=self.mode,
             policy="default",
             park=self.park,
-            permit_wait_s=20,
+            permit_wait_s=self.permit_wait_s,
         )
 
     @activity.defn(name=c.PLAN)
     async def plan(self, request: c.PlanStep) -> c.PermitAnswer:
         self.plans.append(request)
+        takes_s, self.plan_takes_s = self.plan_takes_s, 0  # the first answer only
+        await asyncio.sleep(takes_s)
         return self.permits.pop(0) if self.permits else c.PermitAnswer(granted=True)
 
     async def _step(self, name: str, request: c.StepRequest) -> c.StepResult:

@@ -209,6 +209,35 @@ async def test_a_permit_is_waited_for_and_its_denial_ends_the_matter(client: Cli
         await handle.terminate()
 
 
+async def test_exclusions_that_the_permit_withholds_are_not_made(client: Client, cluster: str) -> None:
+    withheld = c.PermitAnswer(granted=True, withheld=True, reason="5 jobs failed with a file system error")
+    script = Scripted(view=view(FAILED), advise=restart_when_failed, permits=[withheld])
+    async with serving(client, script, cluster=cluster):
+        handle = await start(client, cluster=cluster)
+        await eventually(lambda: script.settled, "the restart is verified")
+        assert script.plans[0].advice.exclude == ("n02",)
+        assert [(name, step.exclude, step.keep_excluded) for name, step in script.steps] == [(c.RESTART, (), ())]
+        assert (await state_of(handle))["exclusions"] == []
+        await handle.terminate()
+
+
+async def test_a_turn_is_waited_for_from_the_first_answer_on(client: Client, cluster: str) -> None:
+    """An outage in which the permit could not even be asked for is no waiting for it."""
+    turn = c.PermitAnswer(granted=False, until=datetime.now(UTC) + timedelta(seconds=1), reason="takes its turn")
+    script = Scripted(
+        view=view(FAILED),
+        advise=lambda request: restart_when_failed(request, exclude=()),
+        permits=[turn, c.PermitAnswer(granted=True)],
+        permit_wait_s=2,
+        plan_takes_s=3,
+    )
+    async with serving(client, script, cluster=cluster):
+        handle = await start(client, cluster=cluster)
+        await eventually(lambda: script.settled, "its turn comes and the restart is verified")
+        assert script.told(c.EventKind.WATCHDOG) == []
+        await handle.terminate()
+
+
 async def test_steps_that_never_hold_are_given_up(client: Client, cluster: str) -> None:
     script = Scripted(view=view(FAILED), advise=restart_when_failed, step_fails=100)
     async with serving(client, script, cluster=cluster):

@@ -7,6 +7,7 @@ from multiprocessing.synchronize import Barrier
 from typing import Any, TypeVar
 
 from activities.audit.store import AuditStore
+from activities.contracts import PermitAnswer
 from tests.activities.audit.samples import all_at_once, request
 
 T = TypeVar("T")
@@ -34,6 +35,13 @@ def ask(url: str, cluster: str, name: str, threads: int) -> list[str]:
     with AuditStore(url, timeout_s=60) as store:
         answers = all_at_once([lambda one=one: store.permit(one) for one in requests])  # type: ignore[misc]
     return [one.step_key for one, answer in zip(requests, answers, strict=True) if answer.granted]
+
+
+def ask_within(url: str, cluster: str, name: str, threads: int, requests: dict[str, Any]) -> list[PermitAnswer]:
+    """Asks for permits of as many jobs from as many threads at once; all answers."""
+    asked = [request(cluster, f"{name}-{number}", nodes=(f"{name}-{number}",), **requests) for number in range(threads)]
+    with AuditStore(url, timeout_s=120) as store:
+        return all_at_once([lambda one=one: store.permit(one) for one in asked])  # type: ignore[misc]
 
 
 def migrate(url: str) -> None:
