@@ -49,14 +49,20 @@ def seen_by_sweep(
     )
 
 
-def examined(view: JobView, life_id: int, verdict: Verdict, now: datetime, *, stuck: bool) -> Failure | None:
-    """The same of an attempt that was looked at closely; None where nothing failed, or too long ago to matter."""
+def examined(
+    view: JobView, life_id: int, verdict: Verdict, now: datetime, *, root: bool, stuck: bool
+) -> Failure | None:
+    """The same of an attempt that was looked at closely; None where nothing failed, or too long ago to matter.
+
+    `root`: the verdict names a cause, and not only that peers were lost. `stuck`: it runs, but hangs.
+    """
     launch = view.state is JobState.PENDING and view.held
     if view.state not in FAILED and not stuck and not launch:
         return None
     at = view.end_time if view.end_time is not None and view.state.is_final else now
     if now - at > REMEMBERED:
         return None
+    sign = Sign(signature=verdict.signature, fault_class=verdict.fault_class, root=root)
     known = verdict.fault_class not in {FaultClass.UNKNOWN, FaultClass.NONE} and verdict.retry is not Retry.NO
     return Failure(
         job_id=view.job_id,
@@ -67,7 +73,7 @@ def examined(view: JobView, life_id: int, verdict: Verdict, now: datetime, *, st
         seen_at=now,
         state=view.state,
         nodes=view.nodes,
-        signs=(Sign(signature=verdict.signature, fault_class=verdict.fault_class),) if known else (),
+        signs=(sign,) if known else (),
     )
 
 

@@ -65,6 +65,7 @@ class RecordingActivities:
                 cluster_nodes=len(nodes),
                 exclusion_s=policy.exclude_expiry_s,
                 affected=affected,
+                withhold=advice.rule != "incident",
                 forced=advice.rule in BY_PEOPLE,
                 pace_s=policies.policy("").incident_pace_s,
                 last_call=last_call,

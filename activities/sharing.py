@@ -16,7 +16,7 @@ from activities.site import Site
 from recovery.blame import attribute
 from recovery.incident_effects import Affected, explaining
 from recovery.incidents import Failure, Incident
-from recovery.records import Finding, JobView, NodeView
+from recovery.records import Finding, JobView, NodeView, Role
 
 LOOK_EVERY_S = 0.2
 LATE_S = 1.0
@@ -35,7 +35,8 @@ async def shared_faults(
     """The open incidents, when the attempt that `view` shows has failed (or hangs) and was compared with others."""
     down = tuple(sorted({node.name for node in nodes if node.state in {"DOWN", "ERROR"}} & set(view.nodes)))
     verdict = attribute(view, findings, nodes_down=down)
-    failure = None if request.own_stop else examined(view, request.life_id, verdict, _now(), stuck=stuck)
+    root = any(one.id == verdict.first_cause and one.role is Role.ROOT for one in findings)
+    failure = None if request.own_stop else examined(view, request.life_id, verdict, _now(), root=root, stuck=stuck)
     if failure is None:
         return ()
     await asyncio.to_thread(site.store.tell_failures, request.cluster, [failure])

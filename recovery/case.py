@@ -142,7 +142,10 @@ class Case:
         """
         situation, view = self.situation, self.view
         if incident_of(situation, view, self.allocation) is not None:
-            return ()
+            # Many share the fault, so no node is to blame, unless it is hardware that fails this job there again.
+            if situation.verdict.fault_class is not FaultClass.HARDWARE:
+                return ()
+            at_once = weak_too = False
         if at_once is None:
             at_once = situation.verdict.fault_class in _EXCLUDED_AT_ONCE
         before = {node for attempt in self.attempts[:-1] for node in attempt.suspects}

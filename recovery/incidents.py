@@ -47,6 +47,7 @@ class Sign(Record):
 
     signature: str
     fault_class: FaultClass
+    root: bool = Field(default=True, description="a cause, not the mere loss of a peer that any cause brings with it")
 
 
 class Failure(Record):
@@ -253,7 +254,7 @@ def _causes(failure: Failure, look: ClusterLook) -> tuple[tuple[IncidentKind, st
         found.append((IncidentKind.FILE_SYSTEM, IncidentKind.FILE_SYSTEM.value))
     if failure.trusted or not failure.signs or any(of_switch(sign) for sign in failure.signs):
         found += [(IncidentKind.SWITCH, name) for name in sorted(look.switches) if nodes & set(look.switches[name])]
-    shared = sorted({sign.signature for sign in failure.signs if sign.fault_class in SHARED})
+    shared = sorted({sign.signature for sign in failure.signs if sign.root and sign.fault_class in SHARED})
     found += [(IncidentKind.SIGNATURE, name) for name in shared]
     return tuple(found)
 

@@ -179,8 +179,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "incident",
         "several jobs failed of the same thing (switch, file system, maintenance, one signature), this one too",
-        "restart without exclusions, one after the other; after a file system error once it has been quiet for "
-        "`incident_quiet_s`",
+        "restart, one after the other, and exclude only hardware that fails this job for the second time; after a file "
+        "system error once it has been quiet for `incident_quiet_s`",
         shared.incident,
     ),
     Rule(

@@ -16,7 +16,9 @@ def incident(case: Case) -> Advice | None:
     found = incident_of(case.situation, case.view, case.allocation)
     if found is None or not case.ended:
         return None
-    why = f"{found.summary} (incident {found.id}): no node is excluded for it"
+    exclude = case.exclusions()
+    again = f"only {', '.join(exclude)}, where it failed before, is" if exclude else "no node is"
+    why = f"{found.summary} (incident {found.id}): {again} excluded"
     until = put_off_until(found, case.policy)
     if until is not None:
         # Never so long that Slurm forgets the job, or that nobody would wait for it any more.
@@ -27,4 +29,4 @@ def incident(case: Case) -> Advice | None:
         if case.situation.now < until:
             quiet = f"{why}; restarted once it has been quiet for {case.policy.incident_quiet_s} s"
             return case.advise(Action.WAIT, "incident", quiet, look_again_at=until)
-    return case.advise(Action.RESTART, "incident", why)
+    return case.advise(Action.RESTART, "incident", why, exclude=exclude)

@@ -66,7 +66,8 @@ class Stage:
             ui=ui, port=7233 if stock else None, ui_port=8233 if stock else None, namespace="default"
         )
         self.cluster_name, self.mode = cluster_name, mode
-        usual = {"max_excluded_share": 0.5, **(policy or {})}
+        # Jobs of different tests fail of the same thing on one stage, and have nothing to do with each other.
+        usual = {"max_excluded_share": 0.5, "incident_jobs": 1000, **(policy or {})}
         self._policies = {"default": usual} | {name: usual | dict(more) for name, more in (policies or {}).items()}
         self._database, self._gate, self._path = database, dict(gate or {}), path
         self._worker: subprocess.Popen[bytes] | None = None

@@ -81,7 +81,7 @@ def permit(connection: Connection, request: PermitRequest) -> PermitAnswer:
 
 def _shared_fault(connection: Connection, request: PermitRequest) -> Incident | None:
     """The incident for which the step's exclusions are withheld: it opened after the step was decided."""
-    if not request.nodes or request.forced:
+    if not request.nodes or request.forced or not request.withhold:
         return None
     return explaining(incidents.open_ones(connection, request.cluster), request.affected)
 

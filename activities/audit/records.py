@@ -131,6 +131,8 @@ class PermitRequest(Record):
         default=86_400, description="the exclusions count for that long, or until the job closes"
     )
     affected: Affected = Field(default=Affected(), description="the failed attempt, for open incidents")
+    withhold: bool = Field(default=True, description="whether an open incident that explains the fault keeps the "
+                           "exclusions back; not where they were decided in its knowledge")  # fmt: skip
     forced: bool = Field(default=False, description="an operator's own demand: incidents do not bind it")
     pace_s: float = Field(default=5, description="between two restarts while an incident is open")
     last_call: Time | None = Field(default=None, description="a turn is never later than this: the job would be gone")

@@ -20,7 +20,7 @@ OUTAGE_S = 25
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    quick = {"incident_pace_s": 1, "incident_quiet_s": 3, "max_restarts_at_once": 20}
+    quick = {"incident_jobs": 3, "incident_pace_s": 1, "incident_quiet_s": 3, "max_restarts_at_once": 20}
     with Stage(nodes=5, kill_wait_s=2, cred_expire_s=20, policy=quick) as made:
         made.start_worker()
         yield made

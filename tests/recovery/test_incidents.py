@@ -202,6 +202,20 @@ def test_a_job_of_an_incident_is_restarted_without_exclusions() -> None:
     assert closed.rule == "suspect"
 
 
+def test_hardware_that_fails_the_job_there_again_is_excluded_all_the_same() -> None:
+    before = attempt(0, fault_class=FaultClass.HARDWARE, signature="xid.79", suspects=("n02",))
+    job = view(restarts=1)
+    twice = {"attempts": (before, attempt(1, submit_time=at(0), end_time=at(600)))}
+    shared = decide(situation(job, **twice, **_shared(XID)), POLICY)
+    assert (shared.rule, shared.exclude) == ("incident", ("n02",))
+
+
+def test_a_lost_peer_is_no_cause_that_jobs_share() -> None:
+    peers = NCCL.model_copy(update={"root": False})
+    assert found([failure(n, peers) for n in (1, 2, 3)]) == ()
+    assert [one.kind for one in found([failure(n, peers) for n in (1, 2, 3)], SWITCHES)] == [IncidentKind.SWITCH]
+
+
 def test_a_file_system_is_given_time_but_no_job_is_forgotten_over_it() -> None:
     files = verdict(FaultClass.STORAGE, signature="storage.io_error")
     incident = _shared(IO_ERROR)
