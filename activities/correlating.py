@@ -102,7 +102,7 @@ class Correlating:
             switches: Mapping[str, Nodes] = await self._site.client(cluster).topology()
         except SlurmError:
             switches = known[1] if known is not None else {}
-        switches = switches or _by_feature(nodes)
+        switches = switches or by_feature(nodes)
         self._switches[cluster] = (time.monotonic(), switches)
         return switches
 
@@ -126,7 +126,8 @@ class Correlating:
         return news
 
 
-def _by_feature(nodes: Sequence[NodeView]) -> dict[str, Nodes]:
+def by_feature(nodes: Sequence[NodeView]) -> dict[str, Nodes]:
+    """Features that name a switch, rack or block, and their nodes."""
     found: dict[str, list[str]] = {}
     for node in nodes:
         for feature in node.features:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from recovery.budgets import GENERAL, IN_ALL, LAUNCH, UNKNOWN, budgets
 from recovery.directive import Directive
 from recovery.hang import Hang, Stage
+from recovery.incidents import Incident, IncidentKind
 from recovery.policy import RULES, Demand, Policy, Situation, decide
 from recovery.policy_numbers import OnStuck, RestartOn
 from recovery.records import (
@@ -217,6 +218,24 @@ class Maker:
             own_faults=self.number(0, 4),
             expected_restart=self.chance(0.5),
             force=self.demand() if force and self.random.random() < 0.5 else None,
+            incidents=self.incidents(cause),
+        )
+
+    def incidents(self, cause: Verdict) -> tuple[Incident, ...]:
+        if self.random.random() < 0.8:
+            return ()
+        kind = self.one(*IncidentKind)
+        return (
+            Incident(
+                id=f"{kind.value}-1",
+                kind=kind,
+                cause=cause.signature,
+                opened_at=T0,
+                last_at=at(self.number(0, 100_000)),
+                jobs=3,
+                only_user=self.one("", "", "mallory"),
+                nodes=self.nodes(),
+            ),
         )
 
     def policy(self) -> Policy:
@@ -253,6 +272,17 @@ def made(seed: int, *, force: bool = False) -> tuple[Situation, Policy]:
 
 seeds = st.integers(0, 2**40)
 CHANGES = {Action.RESTART, Action.GUARD, Action.RELEASE, Action.ARM, Action.STOP}
+
+
+@thorough
+@given(seeds)
+def test_of_an_incident_only_a_repeated_suspect_is_excluded(seed: int) -> None:
+    situation, policy = made(seed)
+    advice = decide(situation, policy)
+    if advice.rule == "incident":
+        before = {node for one in situation.attempts if one.number < advice.restart_count for node in one.suspects}
+        assert set(advice.exclude) <= before
+        assert advice.exclude == () or situation.verdict.fault_class is FaultClass.HARDWARE
 
 
 def test_the_made_up_situations_reach_every_rule() -> None:
