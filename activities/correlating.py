@@ -25,6 +25,9 @@ log = logging.getLogger("relight.incidents")
 
 TOPOLOGY_EVERY_S = 600.0
 KILLS_EVERY_S = 15.0
+CLOSE_EVERY_S = 30.0
+"""Without news, so often it is seen whether an incident is to be closed."""
+
 OURS_FOR = timedelta(minutes=30)
 """So long after a restart of ours a drained node counts as our doing."""
 
@@ -42,6 +45,7 @@ class Correlating:
         self._kills_at: dict[str, float] = {}
         self._known_kills: dict[str, Nodes] = {}
         self._told: set[str] = set()
+        self._compared_at: dict[str, float] = {}
 
     async def blind(self, cluster: str, since: datetime) -> None:
         """slurmctld did not answer this sweep. An outage that lasts is an incident, should the database be there."""
@@ -57,10 +61,12 @@ class Correlating:
         """Compares what failed. It is on record before any job's workflow is told."""
         away_since = self._away_since.get(cluster)
         kills = await self._own_kills(cluster) if rows else ()
-        due = bool(failures or kills or away_since)
-        if not due and not await asyncio.to_thread(self._site.store.correlation_is_due, cluster):
+        waits = bool(failures) or await asyncio.to_thread(self._site.store.failures_wait, cluster)
+        late = time.monotonic() - self._compared_at.get(cluster, -CLOSE_EVERY_S) >= CLOSE_EVERY_S
+        if not (waits or kills or away_since or late):
             return
-        look = await self._look(cluster, rows)
+        self._compared_at[cluster] = time.monotonic()
+        look = await self._look(cluster, rows) if waits else ClusterLook()
         look = look.model_copy(
             update={"own_kills": kills, "was_away": (away_since, began) if away_since is not None else None}
         )

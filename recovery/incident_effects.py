@@ -12,6 +12,9 @@ from recovery.incidents import Incident, IncidentKind, Sign, of_switch
 from recovery.policy_numbers import Policy
 from recovery.records import FaultClass, Nodes, Record
 
+SAID_AGAIN = timedelta(minutes=3)
+"""That slurmctld is away counts for so long after the sweep has said it last."""
+
 
 class Affected(Record):
     """One failed attempt with its verdict."""
@@ -54,13 +57,15 @@ def paces(incident: Incident, job: Affected) -> bool:
     return incident.is_open and (incident.kind is IncidentKind.SLURMCTLD or explains(incident, job))
 
 
-def holds_off(incident: Incident) -> str:
+def holds_off(incident: Incident, now: datetime) -> str:
     """Why nothing at all is restarted while it is open; empty: something is."""
     if not incident.is_open:
         return ""
     if incident.kind is IncidentKind.OURSELVES:
         return incident.summary
-    return incident.summary if incident.kind is IncidentKind.SLURMCTLD and incident.back_at is None else ""
+    away = incident.kind is IncidentKind.SLURMCTLD and incident.back_at is None
+    # The sweep says so again and again; where it has fallen silent, the gate still asks slurmctld itself.
+    return incident.summary if away and now - incident.last_at <= SAID_AGAIN else ""
 
 
 def put_off_until(incident: Incident, policy: Policy) -> datetime | None:

@@ -76,11 +76,10 @@ def told(connection: Connection, cluster: str, job_id: str, life_id: int, attemp
     return None if row is None else ToldFailure(seen_at=row.seen_at, correlated=row.correlated_at is not None)
 
 
-def is_due(connection: Connection, cluster: str) -> bool:
-    """Whether anything is to be compared or may have to be closed."""
-    waiting = select(failures.c.job_id).where(failures.c.cluster == cluster, failures.c.correlated_at.is_(None))
-    open_ones = select(incidents.c.incident_id).where(incidents.c.cluster == cluster, incidents.c.closed_at.is_(None))
-    return any(connection.execute(query.limit(1)).first() is not None for query in (waiting, open_ones))
+def waits(connection: Connection, cluster: str) -> bool:
+    """Whether a failure waits to be compared."""
+    query = select(failures.c.job_id).where(failures.c.cluster == cluster, failures.c.correlated_at.is_(None))
+    return connection.execute(query.limit(1)).first() is not None
 
 
 def restarted_nodes(connection: Connection, cluster: str, since: datetime) -> set[str]:
@@ -218,7 +217,9 @@ def close(
 
 def held_off(connection: Connection, request: PermitRequest) -> str:
     """Why nothing is restarted now because of an incident; empty: it may be."""
-    reasons = [holds_off(one) for one in open_ones(connection, request.cluster)] if not request.forced else []
+    reasons = (
+        [holds_off(one, request.now) for one in open_ones(connection, request.cluster)] if not request.forced else []
+    )
     return next((reason for reason in reasons if reason), "")
 
 

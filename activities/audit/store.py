@@ -194,9 +194,9 @@ class AuditStore:
     def failure(self, cluster: str, job_id: str, life_id: int, attempt: int) -> ToldFailure | None:
         return self._database.read(lambda c: incidents.told(c, cluster, job_id, life_id, attempt))
 
-    def correlation_is_due(self, cluster: str) -> bool:
-        """Whether failures wait to be compared, or an incident is open."""
-        return self._database.read(lambda c: incidents.is_due(c, cluster))
+    def failures_wait(self, cluster: str) -> bool:
+        """Whether a failure waits to be compared with those of other jobs."""
+        return self._database.read(lambda c: incidents.waits(c, cluster))
 
     def restarted_nodes(self, cluster: str, since: datetime) -> set[str]:
         """Nodes of running attempts that relight ended by its own restart since then."""

@@ -122,12 +122,13 @@ def test_an_outage_of_slurmctld_is_one_incident_until_it_has_answered_for_a_whil
     assert found((), ClusterLook(away_since=at(0)), now=at(5)) == ()
     opened = found((), ClusterLook(away_since=at(0)), now=at(12))
     assert [one.kind for one in opened] == [IncidentKind.SLURMCTLD]
-    assert holds_off(opened[0])
+    assert holds_off(opened[0], at(13))
+    assert not holds_off(opened[0], at(13 + 180)), "a sweep that fell silent holds nobody off for ever"
     still = found((), ClusterLook(away_since=at(0)), known=opened, now=at(60))
     assert [one.id for one in still] == [opened[0].id]
     back = found((), ClusterLook(was_away=(at(0), at(90))), known=still, now=at(90))
     assert [(one.id, one.back_at, one.is_open) for one in back] == [(opened[0].id, at(90), True)]
-    assert not holds_off(back[0])
+    assert not holds_off(back[0], at(91))
     assert paces(back[0], Affected())
     assert found((), known=back, now=at(89 + RETURN_S)) == ()
     assert [one.is_open for one in found((), known=back, now=at(90 + RETURN_S))] == [False]
@@ -149,7 +150,7 @@ def test_nodes_that_our_restarts_drained_are_an_incident_against_ourselves() -> 
     assert found((), ClusterLook(own_kills=("n01",))) == ()
     opened = found((), ClusterLook(own_kills=("n01", "n02")))
     assert [(one.kind, one.nodes) for one in opened] == [(IncidentKind.OURSELVES, ("n01", "n02"))]
-    assert holds_off(opened[0])
+    assert holds_off(opened[0], at(11))
     more = found((), ClusterLook(own_kills=("n01", "n02", "n03")), known=opened, now=at(100))
     assert [(one.id, one.nodes) for one in more] == [(opened[0].id, ("n01", "n02", "n03"))]
     closed = found((), known=more, now=at(100 + POLICY.incident_close_s))

@@ -73,13 +73,13 @@ def test_a_failure_is_compared_by_the_first_sweep_that_began_after_it(store: Aud
         return told.correlated
 
     assert store.failure(cluster, "1", 1, 0) is None
-    assert not store.correlation_is_due(cluster)
+    assert not store.failures_wait(cluster)
     sweep(store, cluster, 0, failure(1))
     assert not compared()
-    assert store.correlation_is_due(cluster)
+    assert store.failures_wait(cluster)
     sweep(store, cluster, 2)
     assert compared()
-    assert not store.correlation_is_due(cluster)
+    assert not store.failures_wait(cluster)
 
 
 def test_a_failure_told_again_says_more_and_keeps_its_moment(store: AuditStore, cluster: str) -> None:
