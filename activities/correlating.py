@@ -18,7 +18,7 @@ from activities.failing import nodes_of
 from activities.site import Site
 from activities.slurm.answers import SweepRow
 from activities.slurm.errors import SlurmError
-from recovery.incidents import ClusterLook, Failure, Incident
+from recovery.incident_records import ClusterLook, Failure, Incident
 from recovery.records import JobState, Nodes, NodeView
 
 log = logging.getLogger("relight.incidents")

@@ -13,7 +13,8 @@ from activities.slurm.answers import SweepRow
 from activities.slurm.hostlist import BadHostlist, expand
 from activities.sweep_cursor import read_cursor
 from recovery.faults.catalogue import Catalogue
-from recovery.incidents import REMEMBERED, Failure, Sign
+from recovery.incident_records import Failure, Sign
+from recovery.incidents import REMEMBERED
 from recovery.records import FaultClass, JobState, JobView, Nodes, Retry, Verdict
 
 FAILED = frozenset({JobState.FAILED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.OUT_OF_MEMORY})

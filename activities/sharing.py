@@ -15,7 +15,7 @@ from activities.failing import examined
 from activities.site import Site
 from recovery.blame import attribute
 from recovery.incident_effects import Affected, explaining
-from recovery.incidents import Failure, Incident
+from recovery.incident_records import Failure, Incident
 from recovery.records import Finding, JobView, NodeView, Role
 
 LOOK_EVERY_S = 0.2

@@ -33,7 +33,7 @@ from activities.slurm.errors import SlurmctldAway, SlurmError
 from activities.sweep_cursor import MAX_CHILDREN, SweepCursor, read_cursor
 from activities.telemetry.logwatch import LogWatch
 from recovery.directive import parse_comment
-from recovery.incidents import Failure
+from recovery.incident_records import Failure
 from recovery.measured import JobMetrics
 from recovery.records import JobState, Progress
 

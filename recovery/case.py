@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from recovery.budgets import LAUNCH_SIGNATURE, budgets
 from recovery.hang import Hang
 from recovery.incident_effects import Affected, explaining
-from recovery.incidents import Incident
+from recovery.incident_records import Incident
 from recovery.policy_numbers import OnStuck, Policy
 from recovery.records import (
     Action,

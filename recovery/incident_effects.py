@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from recovery.incidents import Incident, IncidentKind, Sign, of_switch
+from recovery.incident_records import Incident, IncidentKind, Sign
+from recovery.incidents import of_switch
 from recovery.policy_numbers import Policy
 from recovery.records import FaultClass, Nodes, Record
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from recovery.directive import Directive
 from recovery.hang import Hang
-from recovery.incidents import Incident
+from recovery.incident_records import Incident
 from recovery.records import (
     Attempt,
     AttemptRow,

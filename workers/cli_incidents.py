@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from activities.audit.store import AuditStore
-from recovery.incidents import Incident
+from recovery.incident_records import Incident
 from workers.cli_jobs import opened_store
 from workers.naming import check_cluster, login_name, settings_of
 from workers.screen import Trouble, age, print_json, say, table

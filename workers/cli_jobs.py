@@ -9,7 +9,7 @@ from pathlib import Path
 
 from activities.audit.records import Event, JobRow
 from activities.audit.store import AuditStore, AuditUnavailable, SchemaTooNew, UnfitDatabase
-from recovery.incidents import Incident
+from recovery.incident_records import Incident
 from workers.naming import check_cluster, job_of, settings_of
 from workers.screen import UNUSABLE, Trouble, age, print_json, say, table
 from workers.settings import ConfigError, Settings

@@ -17,7 +17,8 @@ from activities.audit.tables import KEY, failures, incidents, permits
 from activities.audit.text import name
 from activities.contracts import EventKind, NewEvent
 from recovery.incident_effects import holds_off, paces
-from recovery.incidents import REMEMBERED, ClusterLook, Failure, Incident, correlate
+from recovery.incident_records import ClusterLook, Failure, Incident
+from recovery.incidents import REMEMBERED, correlate
 from recovery.policy_numbers import Policy
 from recovery.records import Action
 

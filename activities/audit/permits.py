@@ -20,7 +20,7 @@ from activities.audit.text import name
 from activities.audit.trouble import KeyTaken
 from activities.contracts import PermitAnswer
 from recovery.incident_effects import explaining
-from recovery.incidents import Incident
+from recovery.incident_records import Incident
 from recovery.records import Action, Nodes
 
 SLOT = timedelta(minutes=10)

@@ -19,7 +19,7 @@ from activities.audit.records import Event, JobRow, Life, PermitRequest, ToldFai
 from activities.audit.tables import clusters
 from activities.audit.trouble import AuditUnavailable, KeyTaken, SchemaTooNew, UnfitDatabase, UnknownLife
 from activities.contracts import NewEvent, PermitAnswer
-from recovery.incidents import ClusterLook, Failure, Incident
+from recovery.incident_records import ClusterLook, Failure, Incident
 from recovery.policy_numbers import Policy
 from recovery.records import Attempt, AttemptRow, ClusterFacts, JobView
 

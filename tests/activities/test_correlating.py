@@ -17,7 +17,7 @@ from activities.correlating import Correlating
 from activities.site import Site
 from activities.slurm.answers import SweepRow
 from activities.slurm.errors import SlurmctldAway
-from recovery.incidents import Failure, Incident, IncidentKind, Sign
+from recovery.incident_records import Failure, Incident, IncidentKind, Sign
 from recovery.policy_file import PolicyFile, parse
 from recovery.records import Action, FaultClass, JobState, Nodes, NodeView
 

@@ -14,7 +14,8 @@ from activities.slurm.gate import read_topology
 from activities.slurm.parse import switches
 from activities.sweep_cursor import SweepCursor
 from recovery.faults.catalogue import Catalogue
-from recovery.incidents import REMEMBERED, Failure
+from recovery.incident_records import Failure
+from recovery.incidents import REMEMBERED
 from recovery.records import FaultClass, JobState, NodeView, Retry
 from tests.recovery.situations import T0, at, verdict, view
 

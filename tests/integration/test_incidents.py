@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from activities.contracts import EventKind
-from recovery.incidents import Incident, IncidentKind
+from recovery.incident_records import Incident, IncidentKind
 from tests.integration.story import told_on_failure
 from tests.stage import Stage
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.incident_effects import Affected, explaining, explains, holds_off, paces, put_off_until
-from recovery.incidents import RETURN_S, ClusterLook, Failure, Incident, IncidentKind, Sign, correlate
+from recovery.incident_records import ClusterLook, Failure, Incident, IncidentKind, Sign
+from recovery.incidents import RETURN_S, correlate
 from recovery.policy import Policy, decide
 from recovery.records import Action, FaultClass, JobState, Retry
 from tests.recovery.situations import at, attempt, finding, situation, suspect, verdict, view

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recovery.budgets import GENERAL, IN_ALL, LAUNCH, UNKNOWN, budgets
 from recovery.directive import Directive
 from recovery.hang import Hang, Stage
-from recovery.incidents import Incident, IncidentKind
+from recovery.incident_records import Incident, IncidentKind
 from recovery.policy import RULES, Demand, Policy, Situation, decide
 from recovery.policy_numbers import OnStuck, RestartOn
 from recovery.records import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from activities.audit.store import AuditStore
-from recovery.incidents import ClusterLook, Failure, Incident, Sign
+from recovery.incident_records import ClusterLook, Failure, Incident, Sign
 from recovery.policy import Policy
 from recovery.records import FaultClass
 from tests.workers.conftest import Relight

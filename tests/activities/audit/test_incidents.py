@@ -9,7 +9,7 @@ import pytest
 from activities.audit.store import AuditStore
 from activities.contracts import EventKind
 from recovery.incident_effects import Affected
-from recovery.incidents import ClusterLook, Failure, Incident, IncidentKind, Sign
+from recovery.incident_records import ClusterLook, Failure, Incident, IncidentKind, Sign
 from recovery.policy import Policy
 from recovery.records import Action, FaultClass, JobState
 from tests.activities.audit.askers import ask_within, in_processes
