@@ -15,13 +15,13 @@ from tests.stage import Stage
 
 FILE_SYSTEM = "OSError: [Errno 5] Input/output error: '/scratch/data/shard_07.bin'"
 GPU = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
-OUTAGE_S = 25
+OUTAGE_S = 15
 
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
     quick = {"incident_jobs": 3, "incident_pace_s": 1, "incident_quiet_s": 3, "max_restarts_at_once": 20}
-    with Stage(nodes=5, kill_wait_s=2, cred_expire_s=20, policy=quick) as made:
+    with Stage(nodes=5, policy=quick) as made:
         made.start_worker()
         yield made
 
@@ -49,6 +49,13 @@ def _all_run(stage: Stage, jobs: list[int]) -> None:
     stage.until(lambda: all("started" in stage.log(job) for job in jobs), "all jobs run")
     watched = stage.store.watched
     stage.until(lambda: {str(job) for job in jobs} <= {row.job_id for row in watched(stage.cluster_name)}, "watched")
+
+
+def _saved(stage: Stage) -> None:
+    """slurmctld writes its state every few seconds; of a job that it had not written, it knows nothing after a crash."""
+    known = time.time()
+    state = stage.folder / "ctld" / "job_state"
+    stage.until(lambda: state.exists() and state.stat().st_mtime > known, "slurmctld has saved its jobs")
 
 
 def _come_back(stage: Stage, jobs: list[int]) -> None:
@@ -106,6 +113,7 @@ def test_slurmctld_that_dies_among_failing_jobs_ends_in_one_requeue_each(stage: 
     before = [_submit(stage, "early", number, "it broke") for number in range(5)]
     during = [_submit(stage, "late", number, "it broke") for number in range(5)]
     _all_run(stage, [*before, *during])
+    _saved(stage)
     _trip(stage, "early").touch()
     stage.until(lambda: "FAILED" in {stage.slurm.state(job) for job in before}, "the first fails")
     stage.slurm.kill_slurmctld()
