@@ -52,8 +52,9 @@ def _all_run(stage: Stage, jobs: list[int]) -> None:
 
 
 def _saved(stage: Stage) -> None:
-    """slurmctld writes its state every few seconds; of a job that it had not written, it knows nothing after a crash."""
+    """slurmctld saves its state some seconds after a change; what it had not saved it does not know after a crash."""
     known = time.time()
+    stage.slurm.submit("alice", "#!/bin/bash\ntrue\n", "--output=/dev/null", name="a-change-to-save")
     state = stage.folder / "ctld" / "job_state"
     stage.until(lambda: state.exists() and state.stat().st_mtime > known, "slurmctld has saved its jobs")
 
