@@ -9,6 +9,8 @@ from pydantic import Field
 
 from recovery.directive import Directive
 from recovery.hang import Hang
+from recovery.maintenance import Window
+from recovery.policy_numbers import BeforeRestart, KeepNodes
 from recovery.records import (
     Advice,
     Attempt,
@@ -143,7 +145,9 @@ class Examination(Record):
     opted_out: bool = False
     dependents_started: tuple[str, ...] = ()
     dependents_unsatisfied: tuple[str, ...] = ()
-    twins: tuple[str, ...] = Field(default=(), description="newer live jobs of the same user and work")
+    twins: tuple[str, ...] = Field(default=(), description="live copies of the job, submitted since it failed")
+    failed_at: Time | None = Field(default=None, description="when it failed, where that was before its end")
+    maintenance: tuple[Window, ...] = Field(default=(), description="windows that Slurm has reserved")
     nodes_usable: Nodes = ()
     nodes_known: Nodes = ()
     nodes_up: Nodes = Field(default=(), description="nodes that are neither DOWN nor silent")
@@ -196,6 +200,11 @@ class Decision(Record):
     park: bool = False
     park_s: int = Field(default=43_200, description="start time of a parked job: now + this")
     stop_requeued: bool = False
+    max_tries: int = Field(default=6, description="steps for one attempt of a job, repeats included")
+    evidence_bytes: int = Field(default=1 << 20, description="how much of the end of each log is kept")
+    before_restart: BeforeRestart | None = None
+    end_steps_s: int = Field(default=0, description="end the steps of a running job first, and wait so long for it")
+    keep_nodes: KeepNodes = KeepNodes.NONE
 
 
 # ------------------------------------------------------------------------------------------------ acting
@@ -242,6 +251,9 @@ class StepRequest(Record):
     state: JobState | None = Field(default=None, description="how the attempt ended; TIMEOUT must be asked for by name")
     stuck: bool = Field(default=False, description="it runs, but hangs or lags: its end counts as a fault")
     min_nodes: int = Field(default=1, description="nodes the job needs; while COMPLETING Slurm tells fewer")
+    failed_at: Time | None = Field(default=None, description="copies submitted since then keep the restart away")
+    before_restart: BeforeRestart | None = Field(default=None, description="signal and wait for a running job")
+    end_steps_s: int = Field(default=0, description="end the steps of a running job first, and wait so long for it")
     workflow_id: str = ""
     run_id: str = ""
 
@@ -286,6 +298,7 @@ class SaveEvidence(Record):
     stdout: str
     stderr: str
     uid: int
+    max_bytes: int = 1 << 20
 
 
 # ------------------------------------------------------------------------------------------------ recording
@@ -307,6 +320,7 @@ class EventKind:
     WATCHDOG = "watchdog"
     MISSED = "missed"
     CLOSED = "closed"
+    POLICY = "policy"
 
 
 class NewEvent(Record):

@@ -31,19 +31,22 @@ class DecidingActivities:
         seen = request.examination
         view = seen.view
         assert view is not None
-        effective = self.site.policies.current().resolve(
+        now = request.now or datetime.now(UTC)
+        policies = self.site.policies.current()
+        effective = policies.resolve(
             request.cluster,
             view.partition,
             view.account,
             seen.directive,
             qos=view.qos,
+            user=view.user,
             mode=request.overrides.mode,
             policy=request.overrides.policy,
         )
         row, previous = split_rows(view, seen.rows)
         verdict = verdict_of(seen)
         situation = Situation(
-            now=request.now or datetime.now(UTC),
+            now=now,
             view=view,
             row=row,
             previous_row=previous,
@@ -64,6 +67,7 @@ class DecidingActivities:
             dependents_started=seen.dependents_started,
             dependents_unsatisfied=seen.dependents_unsatisfied,
             twins=seen.twins,
+            maintenance=(*policies.maintenance(request.cluster, view.partition, now), *seen.maintenance),
             nodes_usable=seen.nodes_usable,
             nodes_known=seen.nodes_known,
             min_job_age_s=seen.min_job_age_s,
@@ -71,6 +75,7 @@ class DecidingActivities:
             own_faults=request.own_faults,
             expected_restart=request.expected_restart,
             force=Demand(**request.force.model_dump()) if request.force is not None else None,
+            mode_from=effective.mode_from,
             policy_name=effective.name,
             policy_hash=effective.hash,
             catalogue_hash=self.site.catalogue.hash,
@@ -87,7 +92,14 @@ class DecidingActivities:
             exclude_expiry_s=policy.exclude_expiry_s,
             own_fault_limit=policy.own_fault_limit,
             permit_wait_s=policy.permit_wait_s,
+            settle_s=policy.settle_s,
             park=policy.park,
+            park_s=policy.park_s,
+            max_tries=policy.max_tries_per_attempt,
+            evidence_bytes=policy.evidence_bytes,
+            before_restart=policy.before_restart,
+            end_steps_s=policy.end_steps_wait_s if 0 < policy.end_steps_from_nodes <= len(view.nodes) else 0,
+            keep_nodes=policy.keep_nodes,
             stop_requeued=policy.stop_requeued,
         )
 

@@ -23,6 +23,7 @@ from activities.slurm.client import SlurmClient
 from activities.slurm.errors import Refused, SlurmdbdAway
 from activities.slurm.placement import as_if_heard, nobody_is_heard, usable_nodes
 from activities.sweep_cursor import SweepCursor, read_cursor
+from activities.telemetry.checkpoints import newest_checkpoint
 from activities.telemetry.joblog import read_attempt
 from recovery.attempts import (
     attempts_in_accounting,
@@ -36,7 +37,17 @@ from recovery.diagnose import LogReader
 from recovery.directive import Directive, parse_comment
 from recovery.measured import MeasuredJob, with_survivals
 from recovery.progress import Dialect, DialectError, own_dialect
-from recovery.records import Attempt, AttemptRow, Finding, JobState, JobView, NodeView, Progress
+from recovery.records import (
+    Attempt,
+    AttemptRow,
+    Finding,
+    JobState,
+    JobView,
+    NodeView,
+    Progress,
+    Role,
+    ToldCode,
+)
 from recovery.scheduler import scheduler_findings
 from recovery.situation import split_rows
 
@@ -44,6 +55,12 @@ MAX_FINDINGS = 40
 MAX_ROWS = 20
 UNDISTURBED = frozenset({JobState.COMPLETED, JobState.CANCELLED})
 """Nothing is asked about what ended like this."""
+
+CHECKPOINTS_LIMIT_S = 15.0
+"""Longest look into a job's folder of checkpoints: file systems hang."""
+
+LONG_DEATH = timedelta(minutes=10)
+"""An attempt's end follows its failure within this, as far as resubmitted copies are concerned."""
 
 START_DEATH_S = 2.0
 """A restarted attempt that fails within this, with 1:0 and no output, died of the restart itself."""
@@ -147,13 +164,7 @@ class LookingActivities:
         cursor = read_cursor(watched.cursor if watched is not None else "")
         expected = request.expected_restarts == view.restarts
         in_question = _in_question(view, rows, known, nodes, expected)
-        relatives: Relatives | None = None
         stuck = _stuck(view, cursor)
-        if view.state.is_final or view.completing or stuck:
-            try:
-                relatives = await client.relatives(view.job_id, cursor.children)
-            except Refused:
-                relatives = None  # purged meanwhile, or an array as a whole: the next look tells
         parsed = parse_comment(view.comment)
         now = _now()
         reads = in_question is not None or request.read_log or stuck
@@ -161,16 +172,28 @@ class LookingActivities:
         findings: tuple[Finding, ...] = ()
         log_progress, has_output = Progress(), True
         notes: tuple[str, ...] = ()
+        told_codes: tuple[ToldCode, ...] = ()
         if in_question is not None:
             findings = scheduler_findings(view, row, now, own_stop=request.own_stop)
         if reads and subject.state is not JobState.COMPLETED:
-            told, log_progress, has_output, notes = await asyncio.to_thread(
+            told, log_progress, has_output, notes, told_codes = await asyncio.to_thread(
                 self._read_log, subject, cursor, parsed.directive, now
             )
             findings = (*findings, *told)[:MAX_FINDINGS]
+        if reads and parsed.directive.checkpoint_dir is not None and subject.start_time is not None:
+            saved, note = await _read_checkpoints(parsed.directive.checkpoint_dir, subject, now)
+            log_progress = _best(log_progress, saved)
+            notes = (*notes, note) if note else notes
+        failed_at = _failed_at(subject, findings, cursor if stuck else None)
+        relatives: Relatives | None = None
+        if view.state.is_final or view.completing or stuck:
+            try:
+                relatives = await client.relatives(view.job_id, cursor.children, failed_at=failed_at)
+            except Refused:
+                relatives = None  # purged meanwhile, or an array as a whole: the next look tells
         progress = _progress(view, watched)
         attempts = with_attempts(known, _from_accounting(view, rows))
-        attempts = with_attempts(attempts, [_with_progress(subject, log_progress)])
+        attempts = with_attempts(attempts, [_with_progress(subject, log_progress, told_codes)])
         if subject.restarts == view.restarts:
             progress = _best(progress, log_progress)
         hang, lag, more = judgements(view, cursor, nodes, progress, now, told_step=_progress(view, watched).step)
@@ -204,6 +227,8 @@ class LookingActivities:
             nodes_usable=usable_nodes(view, as_if_heard(nodes)),
             nodes_known=tuple(node.name for node in nodes),
             nodes_up=tuple(node.name for node in nodes if _is_up(node)),
+            failed_at=failed_at,
+            maintenance=await self.site.maintenance(request.cluster) if in_question is not None or stuck else (),
             min_job_age_s=facts.min_job_age_s,
             accounting_lag=view.state is JobState.COMPLETING,
             frozen=frozen,
@@ -229,8 +254,8 @@ class LookingActivities:
 
     def _read_log(
         self, view: JobView, cursor: SweepCursor, directive: Directive, now: datetime
-    ) -> tuple[tuple[Finding, ...], Progress, bool, tuple[str, ...]]:
-        """Findings and progress of an attempt's log, whether it printed anything, and what was in the way."""
+    ) -> tuple[tuple[Finding, ...], Progress, bool, tuple[str, ...], tuple[ToldCode, ...]]:
+        """Findings and progress of an attempt's log, whether it printed anything, what was in the way, exit codes."""
         log = read_attempt(view, cursors=cursor.by_path)
         reader = LogReader(self.site.catalogue, own=_own_dialect(directive))
         for part in log.parts:
@@ -241,7 +266,7 @@ class LookingActivities:
         findings = reader.findings(view.restarts, view, now)
         progress = reader.progress.progress(view.restarts, at=now)
         has_output = log.blind or any(part.data for part in log.parts)
-        return findings, progress, has_output, log.notes
+        return findings, progress, has_output, log.notes, reader.told_codes(now)
 
     def _write(
         self,
@@ -390,14 +415,40 @@ def _from_accounting(view: JobView, rows: Sequence[AttemptRow]) -> tuple[Attempt
     return attempts_in_accounting(rows[-MAX_ROWS:], newest)
 
 
-def _with_progress(view: JobView, progress: Progress) -> Attempt:
+def _with_progress(view: JobView, progress: Progress, told_codes: tuple[ToldCode, ...]) -> Attempt:
     return Attempt(
         number=view.restarts,
+        told_codes=told_codes,
         nodes=view.nodes,
         first_step=progress.first_step,
         last_step=progress.step,
         last_checkpoint=progress.checkpoint,
     )
+
+
+def _failed_at(subject: JobView, findings: Sequence[Finding], cursor: SweepCursor | None) -> datetime | None:
+    """When the attempt failed, where that was before its end: copies submitted since then are resubmissions."""
+    if cursor is not None:
+        stuck = cursor.hang or cursor.straggler
+        return stuck.since if stuck is not None else None
+    if subject.end_time is None:
+        return None
+    began = max(subject.start_time or subject.end_time, subject.end_time - LONG_DEATH)
+    told = [one.at for one in findings if one.at is not None and one.role is Role.ROOT]
+    return min((at for at in told if began <= at <= subject.end_time), default=None)
+
+
+async def _read_checkpoints(folder: str, subject: JobView, now: datetime) -> tuple[Progress, str]:
+    """The newest completed checkpoint of the attempt in its own folder, and what was in the way. Never waits long."""
+    over = subject.end_time if subject.state.is_final and subject.end_time is not None else now
+    began = subject.start_time
+    assert began is not None
+    look = asyncio.to_thread(lambda: newest_checkpoint(folder, subject.uid, since=began, until=over))
+    try:
+        found = await asyncio.wait_for(look, CHECKPOINTS_LIMIT_S)
+    except TimeoutError:
+        return Progress(attempt=subject.restarts), f"blind: checkpoint_dir {folder} did not answer in time"
+    return Progress(attempt=subject.restarts, checkpoint=found.step, checkpoint_at=found.at), found.note
 
 
 def _died_at_start(view: JobView) -> bool:

@@ -171,7 +171,7 @@ class RecordingActivities:
         """Keeps the end of the job's log: a restart truncates it unless the job asked for --open-mode=append."""
         folder = self.site.evidence_dir / request.cluster / request.job_id / f"attempt-{request.attempt}"
         paths = [path for path in (request.stdout, request.stderr) if path]
-        await asyncio.to_thread(save_tail, paths, folder, uid=request.uid)
+        await asyncio.to_thread(save_tail, paths, folder, uid=request.uid, max_bytes=request.max_bytes)
         return c.Done()
 
 

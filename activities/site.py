@@ -15,9 +15,11 @@ from temporalio.exceptions import ApplicationError
 
 from activities.audit.store import AuditStore
 from activities.slurm.client import SlurmClient
+from activities.slurm.errors import Refused
 from activities.sweep_cursor import SweepCursor, read_cursor
 from activities.telemetry.metrics import MetricsWatch
 from recovery.faults.catalogue import Catalogue
+from recovery.maintenance import Window
 from recovery.measured import JobMetrics, MeasuredJob
 from recovery.policy_file import PolicyFile, PolicyFileError
 from recovery.policy_file import parse as parse_policy
@@ -81,6 +83,7 @@ class Site:
     """By cluster."""
     _nodes: dict[str, tuple[float, tuple[NodeView, ...]]] = field(default_factory=dict)
     _facts: dict[str, tuple[float, ClusterFacts]] = field(default_factory=dict)
+    _maintenance: dict[str, tuple[float, tuple[Window, ...]]] = field(default_factory=dict)
     _frozen: dict[str, tuple[float, str]] = field(default_factory=dict)
 
     def client(self, cluster: str) -> SlurmClient:
@@ -112,6 +115,19 @@ class Site:
         nodes = await self.client(cluster).nodes()
         self._nodes[cluster] = (time.monotonic(), nodes)
         return nodes
+
+    async def maintenance(self, cluster: str) -> tuple[Window, ...]:
+        """Reservations for maintenance, at most a minute old; none where the gate cannot tell them."""
+        known = self._maintenance.get(cluster)
+        if known is not None and time.monotonic() - known[0] < FACTS_AGE_S:
+            return known[1]
+        try:
+            windows = await self.client(cluster).maintenance()
+        except Refused as refused:
+            log.warning("reservations of %s cannot be read: %s", cluster, refused)
+            windows = ()
+        self._maintenance[cluster] = (time.monotonic(), windows)
+        return windows
 
     async def frozen(self, cluster: str) -> str:
         """Why nothing may be changed in the cluster now (empty: it may), at most a few seconds old. The gate checks

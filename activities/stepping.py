@@ -14,6 +14,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities import contracts as c
+from activities.farewell import Farewell
 from activities.heartbeat import heartbeating
 from activities.outages import outages_retried
 from activities.settling import Settling
@@ -97,6 +98,9 @@ class SteppingActivities:
     async def _restart(
         self, client: SlurmClient, view: JobView, request: c.StepRequest, again: bool
     ) -> tuple[Changed, tuple[str, ...]]:
+        if view.state is JobState.RUNNING and not view.completing and view.restarts == request.restart_count:
+            await Farewell(self.site, client, request).say(view)
+            view = await client.job(request.job_id) or view
         exclude, dropped = await self._exclusions(client, view, request)
         cursor = await asyncio.to_thread(self.site.sweep_cursor, request.cluster, request.job_id)
         # The nodes of an attempt that ended are free: the start may be near. Otherwise the lease is the far start,
@@ -111,6 +115,7 @@ class SteppingActivities:
             again=again,
             states=(request.state,) if request.state in ASKED_BY_NAME else (),
             children=cursor.children,
+            failed_at=request.failed_at,
         )
         return changed, dropped
 

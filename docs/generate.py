@@ -21,7 +21,7 @@ from pydantic import BaseModel, SecretStr  # noqa: E402
 from typer.main import get_command  # noqa: E402
 
 from activities.audit.tables import AuditTable  # noqa: E402
-from recovery import policy_file, records, scheduler  # noqa: E402
+from recovery import maintenance, policy_file, policy_numbers, policy_scopes, records, scheduler  # noqa: E402
 from recovery.evidence import _SILENCES  # noqa: E402
 from recovery.faults import catalogue  # noqa: E402
 from recovery.faults.signature import FIELDS  # noqa: E402
@@ -139,9 +139,12 @@ def policy_keys() -> str:
     parts = []
     shown = (
         ("At the top of the file", policy_file.PolicyDocument),
-        ("Under `clusters: NAME:`", policy_file.ClusterScope),
-        ("Under `partitions:`, `accounts:` or `qos:`, by name", policy_file.Scope),
-        ("Under `may_ask:`", policy_file.MayAsk),
+        ("Under `clusters: NAME:`", policy_scopes.ClusterScope),
+        ("Under `accounts:`, `qos:`, `partitions:` or `users:`, by name", policy_scopes.Scope),
+        ("Under `only:`", policy_scopes.Only),
+        ("Under `may_ask:`", policy_scopes.MayAsk),
+        ("Under `maintenance:`, each entry", maintenance.Maintenance),
+        ("Under `before_restart:`", policy_numbers.BeforeRestart),
     )
     for title, model in shown:
         schema = model.model_json_schema()

@@ -43,13 +43,13 @@ def budgets(attempts: Sequence[Attempt], policy: Policy, directive: Directive, n
     if directive.max_restarts is not None:
         in_all = min(in_all, directive.max_restarts)
     charged = [attempt for attempt in restarted if not _by_hand(attempt) and not _is_launch(attempt)]
-    stuck = [attempt for attempt in restarted[_since_advance(counted) :] if attempt.exit_code not in elsewhere]
+    stuck = _in_vain(restarted, counted, elsewhere)
     used = {
         IN_ALL: len(charged),
         PER_DAY: sum(1 for attempt in charged if _ended(attempt, attempts, now) > now - DAY),
         SAME_CAUSE: sum(1 for attempt in stuck if same_cause(attempt, last)),
         NO_NEW_CHECKPOINT: 0 if blind else sum(1 for attempt in stuck if attempt in charged),
-        NODE_HOURS: 0.0 if blind else _hours_stuck(counted),
+        NODE_HOURS: 0.0 if blind else _hours_stuck(counted, elsewhere),
         UNKNOWN: sum(1 for attempt in stuck if _is_unknown(attempt)),
         LAUNCH: sum(1 for attempt in counted if _is_launch(attempt) and attempt.number != last.number),
     }
@@ -94,11 +94,23 @@ def _since_advance(attempts: Sequence[Attempt]) -> int:
     return next((at for at in range(len(attempts) - 1, 0, -1) if advanced(attempts, at)), 0)
 
 
-def _hours_stuck(attempts: Sequence[Attempt]) -> float:
+def _in_vain(restarted: Sequence[Attempt], counted: Sequence[Attempt], elsewhere: set[int]) -> list[Attempt]:
+    """Attempts that were restarted since the job last advanced, without those that asked for other hardware."""
+    return [attempt for attempt in restarted[_since_advance(counted) :] if not attempt.codes & elsewhere]
+
+
+def restarts_in_vain(attempts: Sequence[Attempt], policy: Policy) -> int:
+    """How many restarts have brought nothing, when the last of `attempts` has ended: what backoff goes by."""
+    counted = [attempt for attempt in attempts if not attempt.own_fault]
+    stuck = _in_vain(counted[:-1], counted, set(policy.elsewhere_codes))
+    return sum(1 for attempt in stuck if not _by_hand(attempt))
+
+
+def _hours_stuck(attempts: Sequence[Attempt], elsewhere: set[int]) -> float:
     """Node-hours of the attempts after the last one that advanced: those were spent for nothing."""
-    if not any(advanced(attempts, at) for at in range(len(attempts))):
-        return sum(attempt.node_hours for attempt in attempts)
-    return sum(attempt.node_hours for attempt in attempts[_since_advance(attempts) + 1 :])
+    ever = any(advanced(attempts, at) for at in range(len(attempts)))
+    stuck = attempts[_since_advance(attempts) + 1 :] if ever else attempts
+    return sum(attempt.node_hours for attempt in stuck if not attempt.codes & elsewhere)
 
 
 def _progress_seen(attempts: Sequence[Attempt]) -> bool:

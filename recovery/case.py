@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from recovery.budgets import LAUNCH_SIGNATURE, budgets
+from recovery.facts import facts_of
 from recovery.hang import Hang
 from recovery.policy_numbers import OnStuck, Policy
 from recovery.records import (
@@ -26,9 +27,6 @@ from recovery.records import (
 )
 from recovery.situation import Situation
 from recovery.straggler import Straggler
-
-PURGE_MARGIN_S = 60
-"""An ended job is decided upon this long before Slurm forgets it (MinJobAge after its end)."""
 
 NODE_FAIL_SIGNATURE = "scheduler.node_fail"
 
@@ -95,7 +93,7 @@ class Case:
         end = self.view.end_time or row_end or self.failing.end_time
         if end is None:
             return None
-        return end + timedelta(seconds=max(0, self.situation.min_job_age_s - PURGE_MARGIN_S))
+        return end + timedelta(seconds=max(0, self.situation.min_job_age_s - self.policy.purge_margin_s))
 
     def advise(
         self,
@@ -119,6 +117,7 @@ class Case:
             signature=verdict.signature,
             mode=self.situation.mode,
             look_again_at=look_again_at,
+            facts=() if routine else facts_of(self),
             notify=notify,
             routine=routine,
             budgets=self.budgets,
@@ -130,13 +129,21 @@ class Case:
     def leave_alone(self, rule: str, reason: str, *, notify: bool = False, routine: bool = False) -> Advice:
         return self.advise(Action.LEAVE_ALONE, rule, reason, notify=notify, routine=routine)
 
-    def exclusions(self, *, at_once: bool | None = None, weak_too: bool = False) -> tuple[str, ...]:
+    @property
+    def told(self) -> str:
+        """How the attempt's exit code came to be known, for people, where Slurm did not tell it."""
+        return f"; srun told it in the log, Slurm has {self.view.exit_code}:{self.view.exit_signal}"
+
+    def exclusions(
+        self, *, at_once: bool | None = None, weak_too: bool = False, named: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
         """Suspects the next attempt should avoid, beyond those already excluded.
 
         Only nodes of the job's own allocation: what a job prints can never keep it, or anybody, off other nodes. Of
         hardware and interconnect faults (or `at_once`) suspects are excluded the first time, unless they are weak;
         everything else only when the same node was a suspect in an earlier attempt too. The surest come first, and
         none is excluded that would leave too few usable nodes, or more than the policy's share of the cluster.
+        `named` are nodes that count as suspects besides those of the verdict.
         """
         situation, view = self.situation, self.view
         if at_once is None:
@@ -148,7 +155,8 @@ class Case:
         share = self.policy.max_excluded_share * len(situation.nodes_known)
         most = max(1, int(share)) if situation.nodes_known else len(self.allocation)
         chosen: list[str] = []
-        for suspect in sorted(situation.verdict.suspects, key=_surest_first):
+        more = tuple(Suspect(node=node, how="its task asked so", confidence=Confidence.MEDIUM) for node in named)
+        for suspect in sorted((*situation.verdict.suspects, *more), key=_surest_first):
             node = suspect.node
             fit = at_once and (weak_too or suspect.confidence is not Confidence.LOW)
             if node not in self.allocation or node in taken or node in view.required_nodes or node in chosen:

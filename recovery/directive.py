@@ -11,8 +11,9 @@ import json
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
+from recovery.policy_numbers import BeforeRestart, ExitCode, OnStuck, RestartOn, SignalTo
 from recovery.records import Mode, Record
 
 KEY = "relight"
@@ -37,6 +38,16 @@ class Directive(Record):
     progress: str | None = None
     paused: bool = False
     stop_codes: tuple[int, ...] = ()
+    max_restarts_per_day: int | None = None
+    max_restarts_same_cause: int | None = None
+    max_restarts_no_new_checkpoint: int | None = None
+    max_restarts_unknown: int | None = None
+    max_node_hours_without_progress: float | None = None
+    hang: OnStuck | None = None
+    straggler: OnStuck | None = None
+    restart_on: tuple[RestartOn, ...] | None = None
+    elsewhere_codes: tuple[int, ...] = ()
+    before_restart: BeforeRestart | None = None
 
 
 class ParsedComment(Record):
@@ -52,6 +63,18 @@ class ParsedComment(Record):
     opted_out: bool = False
 
 
+def _as_object(value: Any) -> Any:
+    """An object inside ours, whose pairs were kept so that a key that stands twice can be seen."""
+    if not isinstance(value, _Members):
+        raise ValueError("not an object")
+    asked = dict(value.pairs)
+    if len(asked) < len(value.pairs):
+        raise ValueError("a key stands twice")
+    if isinstance(asked.get("to"), str) and asked["to"] in {to.value for to in SignalTo}:
+        asked["to"] = SignalTo(asked["to"])
+    return asked
+
+
 class _Asked(BaseModel):
     """The object under `relight`, exactly as a job may write it."""
 
@@ -63,7 +86,17 @@ class _Asked(BaseModel):
     checkpoint_dir: Annotated[str, StringConstraints(pattern=r"^/[^\x00-\x1f\x7f]{0,1023}$")] | None = None
     progress: Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,512}$")] | None = None
     paused: bool = False
-    stop_codes: Annotated[list[Annotated[int, Field(ge=1, le=255)]], Field(max_length=32)] = Field(default_factory=list)
+    stop_codes: Annotated[list[ExitCode], Field(max_length=32)] = Field(default_factory=list)
+    max_restarts_per_day: Annotated[int, Field(ge=0, le=1000)] | None = None
+    max_restarts_same_cause: Annotated[int, Field(ge=0, le=1000)] | None = None
+    max_restarts_no_new_checkpoint: Annotated[int, Field(ge=0, le=1000)] | None = None
+    max_restarts_unknown: Annotated[int, Field(ge=0, le=1000)] | None = None
+    max_node_hours_without_progress: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
+    hang: Annotated[OnStuck, Field(strict=False)] | None = None
+    straggler: Annotated[OnStuck, Field(strict=False)] | None = None
+    restart_on: Annotated[list[Annotated[RestartOn, Field(strict=False)]], Field(max_length=2)] | None = None
+    elsewhere_codes: Annotated[list[ExitCode], Field(max_length=32)] = Field(default_factory=list)
+    before_restart: Annotated[BeforeRestart, BeforeValidator(_as_object)] | None = None
 
 
 _EXPECTED = {
@@ -74,6 +107,17 @@ _EXPECTED = {
     "progress": "a regular expression of at most 512 characters on one line",
     "paused": "true or false",
     "stop_codes": "a list of at most 32 exit codes from 1 to 255",
+    "max_restarts_per_day": "a whole number from 0 to 1000",
+    "max_restarts_same_cause": "a whole number from 0 to 1000",
+    "max_restarts_no_new_checkpoint": "a whole number from 0 to 1000",
+    "max_restarts_unknown": "a whole number from 0 to 1000",
+    "max_node_hours_without_progress": "a number above 0",
+    "hang": "notify or restart",
+    "straggler": "notify or restart",
+    "restart_on": "a list of TIMEOUT, PREEMPTED or both",
+    "elsewhere_codes": "a list of at most 32 exit codes from 1 to 255",
+    "before_restart": 'an object such as {"signal": "USR1", "wait_s": 60}; signals are HUP, INT, QUIT, USR1, USR2, '
+    "TERM and CONT, waits 1 to 900 s, to is steps, batch or all",
 }
 
 _APS_OFF = frozenset({"none", "off", "disabled", "no", "false"})

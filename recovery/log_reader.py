@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
 
 from recovery.evidence import Evidence, evidence_of
+from recovery.exit_codes import told_codes
 from recovery.faults.blocks import Block, BlockCutter
 from recovery.faults.catalogue import Catalogue
 from recovery.faults.moments import dated, first_moment, last_moment
 from recovery.faults.scanner import Hit, Scanner
 from recovery.merging import in_time
 from recovery.progress import CHECKPOINT_MARK, Dialect, ProgressReader
-from recovery.records import Finding, JobView
+from recovery.records import Finding, JobView, ToldCode
 from recovery.stopped import LogEnd
 
 FILE_SPAN = 1 << 44
@@ -89,6 +90,13 @@ class LogReader:
         if self._base:
             hits, marks = in_time(hits, marks, file_span=FILE_SPAN, zone=zone, now=seen_at)
         return evidence_of(hits, attempt, view, seen_at, marks=marks, files=self._files)
+
+    def told_codes(self, seen_at: datetime, *, zone: tzinfo = UTC) -> tuple[ToldCode, ...]:
+        """Exit codes of tasks, as srun told them; not of what the training survived, nor of what srun itself ended."""
+        hits, marks = self.hits, list(self.progress.marks)
+        if self._base:
+            hits, marks = in_time(hits, marks, file_span=FILE_SPAN, zone=zone, now=seen_at)
+        return told_codes(hits, marks)
 
     def first_at(self) -> datetime | None:
         """The first time that is written in the log."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from recovery.budgets import budgets
 from recovery.case import Case, build_case
+from recovery.delays import with_delay
 from recovery.policy_numbers import OnSilence, Policy, RestartOn
 from recovery.records import Action, Advice, Mode
 from recovery.rules import RULES, Rule
@@ -37,7 +38,7 @@ def decide(situation: Situation, policy: Policy) -> Advice:
     for rule in RULES:
         advice = rule.decide(case)
         if advice is not None:
-            return _with_approval(case, advice)
+            return _with_approval(case, with_delay(case, advice))
     return case.leave_alone(NO_RULE, f"no rule covers state {case.state.value}", notify=True)
 
 

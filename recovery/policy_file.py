@@ -9,19 +9,21 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from recovery.directive import Directive
-from recovery.policy_numbers import Policy, Switch
-from recovery.records import Mode, Record, gentlest
+from recovery.maintenance import Window, in_calendar
+from recovery.policy_numbers import BeforeRestart, Policy
+from recovery.policy_scopes import ClusterScope, Job, MayAsk, Name, Only, Scope, operators_mode, scopes_of
+from recovery.records import Mode, Record
+from recovery.tightening import tighten
 from recovery.yaml_lines import Lines, Path, Problem, dotted, read_lines
 
 BUILT_IN = "default"
 """The policy that always exists; a file may redefine it."""
-
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
 
 class PolicyFileError(ValueError):
@@ -39,50 +41,13 @@ class PolicyEntry(Policy):
     """Name of the policy whose values hold where this one says nothing."""
 
 
-class Scope(BaseModel):
-    """What holds in one cluster, partition, account or QOS."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    mode: Mode | None = None
-    """Strongest mode allowed here: monitor, approve or act. The gentlest of all that apply wins."""
-    policy: Name | None = None
-    """Policy of jobs here that name none themselves."""
-    opt_in: Switch | None = None
-    """Watch jobs here although their comment does not opt in."""
-
-
-class ClusterScope(Scope):
-    """What holds in one cluster, and closer in."""
-
-    mode: Mode | None = Mode.MONITOR
-    """Strongest mode allowed in this cluster; a new cluster starts in monitor."""
-    partitions: dict[str, Scope] = Field(default_factory=dict)
-    """By partition name."""
-    accounts: dict[str, Scope] = Field(default_factory=dict)
-    """By account name."""
-    qos: dict[str, Scope] = Field(default_factory=dict)
-    """By QOS name."""
-
-
-class MayAsk(BaseModel):
-    """What a job may ask for in its comment. A comment can only ever make its treatment gentler in mode and budget."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    policies: tuple[Name, ...] | None = None
-    """Policies a job may name; left out: any of this file."""
-    progress: Switch = True
-    """Whether a job may bring its own expression for progress lines."""
-    stop_codes: Switch = True
-    """Whether a job may name exit codes that mean: do not restart me."""
-
-
 class PolicyDocument(BaseModel):
     """The policy file as it is written."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
+    version: Annotated[int, Field(strict=True, ge=1, le=1)] = 1
+    """Version of the file's format."""
     default_policy: Name = BUILT_IN
     """Policy of jobs for which nothing else names one."""
     policies: dict[Name, PolicyEntry] = Field(default_factory=dict)
@@ -103,6 +68,8 @@ class EffectivePolicy(Record):
     opt_in: bool = Field(default=False, description="the site watches this job even if its comment does not opt in")
     refused: str = Field(default="", description="why the job's directive cannot be followed; treat as directive_error")
     mode_from: str = Field(default="", description="who sets the mode, for people: 'cluster prod'")
+    policy_from: str = Field(default="", description="who names the policy, for people: 'partition gpu'")
+    cut: tuple[str, ...] = Field(default=(), description="asks of the job beyond its limits: refused, the limit holds")
 
 
 class PolicyFile:
@@ -133,6 +100,10 @@ class PolicyFile:
         closer = (*place.partitions.values(), *place.accounts.values(), *place.qos.values())
         return any(scope.opt_in for scope in (place, *closer))
 
+    def maintenance(self, cluster: str, partition: str, now: datetime) -> tuple[Window, ...]:
+        """Windows of the calendar that are open or come next, for jobs of that partition."""
+        return in_calendar(self.document.clusters.get(cluster, ClusterScope()).maintenance, partition, now)
+
     def resolve(
         self,
         cluster: str,
@@ -141,46 +112,49 @@ class PolicyFile:
         directive: Directive | None = None,
         *,
         qos: str = "",
+        user: str = "",
         mode: Mode | None = None,
         policy: str | None = None,
     ) -> EffectivePolicy:
-        """What holds for a job. The gentlest mode wins; the closest word names the policy. Never raises.
+        """What holds for a job. Never raises.
 
-        `mode` and `policy` are what a person said when starting the workflow by hand; they may ask for no more than
-        the job's comment may.
+        The operator's closest place decides: cluster < account < QOS < partition < user. The job's comment, and
+        `mode` and `policy` (what a person said when starting the workflow by hand), can only make it gentler.
         """
         asked = directive or Directive()
+        job = Job(cluster=cluster, partition=partition, account=account, qos=qos, user=user)
         place = self.document.clusters.get(cluster, ClusterScope())
-        scopes: list[tuple[str, Scope]] = [(f"cluster {cluster}", place)]
-        for kind, name, known in (
-            ("account", account, place.accounts),
-            ("qos", qos, place.qos),
-            ("partition", partition, place.partitions),
-        ):
-            # Several partitions ("a,b") are all in question until the job runs.
-            scopes += [(f"{kind} {part}", known[part]) for part in name.split(",") if part in known]
-        limits = [(who, scope.mode or (Mode.MONITOR if scope is place else None)) for who, scope in scopes]
-        limits += [("the job's comment", asked.mode), ("the workflow's start", mode)]
-        strongest = gentlest(*(limit for _, limit in limits))
+        ranks = scopes_of(place, job)
+        chosen, mode_from = operators_mode(place, ranks, job)
+        for who, gentler in (("the job's comment", asked.mode), ("the workflow's start", mode)):
+            if gentler is not None and gentler.strength < chosen.strength:
+                chosen, mode_from = gentler, who
 
-        refused = self._refused(asked) or self._refused(Directive(policy=policy))
-        named = [scope.policy for _, scope in scopes if scope.policy] or [self.document.default_policy]
-        wanted = policy or asked.policy
-        name = wanted if wanted and not refused else named[-1]
-        values = self.policy(name)
-        opt_ins = [scope.opt_in for _, scope in scopes if scope.opt_in is not None]
+        flat = [found for rank in ranks for found in rank]
+        may = next((one.may_ask for _, one in reversed(flat) if one.may_ask is not None), self.document.may_ask)
+        refused = self._refused(asked, may) or self._refused(Directive(policy=policy), may)
+        named = [(scope.policy, who) for who, scope in flat if scope.policy]
+        name, policy_from = named[-1] if named else (self.document.default_policy, "default_policy")
+        if not refused and asked.policy is not None:
+            name, policy_from = asked.policy, "the job's comment"
+        if not refused and policy is not None:
+            name, policy_from = policy, "the workflow's start"
+        tightened = tighten(self.policy(name), asked, file=self.file, name=name, may=may)
+        values = tightened.policy
+        opt_ins = [scope.opt_in for _, scope in flat if scope.opt_in is not None]
         return EffectivePolicy(
             policy=values,
             name=name,
-            mode=strongest,
-            hash=hashlib.sha256(f"{values.hash} {name} {strongest.value}".encode()).hexdigest()[:12],
+            mode=chosen,
+            hash=hashlib.sha256(f"{values.hash} {name} {chosen.value}".encode()).hexdigest()[:12],
             opt_in=bool(opt_ins and opt_ins[-1]),
             refused=refused,
-            mode_from=next(who for who, limit in limits if limit is strongest),
+            mode_from=mode_from,
+            policy_from=policy_from,
+            cut=tightened.cut,
         )
 
-    def _refused(self, asked: Directive) -> str:
-        may = self.document.may_ask
+    def _refused(self, asked: Directive, may: MayAsk) -> str:
         if asked.policy is not None:
             allowed = self.names if may.policies is None else may.policies
             if asked.policy not in allowed:
@@ -190,6 +164,10 @@ class PolicyFile:
             return "a job may not bring its own progress expression here (may_ask.progress is off)"
         if asked.stop_codes and not may.stop_codes:
             return "a job may not name its own stop codes here (may_ask.stop_codes is off)"
+        if asked.elsewhere_codes and not may.elsewhere_codes:
+            return "a job may not name its own elsewhere codes here (may_ask.elsewhere_codes is off)"
+        if asked.before_restart is not None and not may.before_restart:
+            return "a job may not name a signal here (may_ask.before_restart is off)"
         return ""
 
 
@@ -285,8 +263,13 @@ def _unknown_names(
     for cluster, place in document.clusters.items():
         root: Path = ("clusters", cluster)
         used += [((*root, "policy"), place.policy)] if place.policy else []
-        for kind, scopes in (("partitions", place.partitions), ("accounts", place.accounts), ("qos", place.qos)):
-            used += [((*root, kind, key, "policy"), scope.policy) for key, scope in scopes.items() if scope.policy]
+        found: list[tuple[Path, Scope]] = [(root, place)]
+        for kind in ("accounts", "qos", "partitions", "users"):
+            found += [((*root, kind, key), scope) for key, scope in getattr(place, kind).items()]
+        used += [((*at, "policy"), scope.policy) for at, scope in found[1:] if scope.policy]
+        for at, scope in found:
+            may = scope.may_ask.policies if scope.may_ask is not None else None
+            used += [((*at, "may_ask", "policies", number), value) for number, value in enumerate(may or ())]
     return tuple(
         Problem(name, read.line(path), dotted(path), f"{value!r} is not a policy of this file{_meant(value, policies)}")
         for path, value in used
@@ -314,14 +297,18 @@ def _reason(item: Any, path: Path) -> str:
     return f"is {item['input']!r:.80}, expected {expected[0].lower()}{expected[1:]}"
 
 
+_INSIDE: dict[str, type[BaseModel]] = {"may_ask": MayAsk, "only": Only, "before_restart": BeforeRestart}
+"""Groups of keys that stand in several places."""
+
+
 def _known_keys(parent: Path) -> tuple[str, ...]:
+    if parent and parent[-1] in _INSIDE:
+        return tuple(_INSIDE[str(parent[-1])].model_fields)
     shapes: dict[int, type[BaseModel]] = {0: PolicyDocument}
     if parent[:1] == ("policies",):
         shapes[2] = PolicyEntry
     if parent[:1] == ("clusters",):
         shapes |= {2: ClusterScope, 4: Scope}
-    if parent[:1] == ("may_ask",):
-        shapes[1] = MayAsk
     shape = shapes.get(len(parent))
     return tuple(shape.model_fields) if shape else ()
 

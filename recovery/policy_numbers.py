@@ -10,7 +10,7 @@ import json
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 Count = Annotated[int, Field(strict=True, ge=0, le=100_000)]
 Seconds = Annotated[int, Field(strict=True, ge=0, le=30 * 24 * 3600)]
@@ -40,6 +40,34 @@ class OnStuck(StrEnum):
     RESTART = "restart"
 
 
+class KeepNodes(StrEnum):
+    """Whether the healthy nodes of a restarted job are kept for it."""
+
+    NONE = "none"
+    RESERVATION = "reservation"
+
+
+class SignalTo(StrEnum):
+    """Which processes of a running job get a signal."""
+
+    STEPS = "steps"
+    BATCH = "batch"
+    ALL = "all"
+
+
+class BeforeRestart(BaseModel):
+    """The word a running job gets before it is restarted, so that it can save a checkpoint."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    signal: Annotated[str, StringConstraints(strict=True, pattern=r"^(HUP|INT|QUIT|USR1|USR2|TERM|CONT)$")]
+    """Signal that the job understands as: save now."""
+    wait_s: Annotated[int, Field(strict=True, ge=1, le=900)] = 60
+    """Longest wait for a new completed checkpoint, or for the job's end."""
+    to: SignalTo = SignalTo.STEPS
+    """steps (the ranks), batch (the script's shell) or all."""
+
+
 class Policy(BaseModel):
     """One named policy. Every value has a default, so a policy file only says what differs."""
 
@@ -62,6 +90,15 @@ class Policy(BaseModel):
     max_restarts_launch: Count = 3
     """Releases of a job that Slurm holds because its launch failed (a prolog failed on a node)."""
 
+    # Backoff: restarts that bring nothing come at growing intervals. The job waits in the queue meanwhile, never held.
+    backoff_s: Annotated[int, Field(strict=True, ge=0, le=24 * 3600)] = 10
+    """Earliest start after the second failure in a row without progress, in seconds after it. The first restart since
+    the job last advanced is never delayed. 0 turns backoff off."""
+    backoff_times: Annotated[float, Field(strict=True, ge=1, le=10, allow_inf_nan=False)] = 2.0
+    """By how much it grows with each further restart without progress."""
+    backoff_most_s: Annotated[int, Field(strict=True, ge=0, le=24 * 3600)] = 600
+    """Longest backoff."""
+
     # Restarting.
     lease_s: Annotated[int, Field(strict=True, ge=10, le=3600)] = 60
     """Start time given with a restart, in seconds from now: when relight dies, Slurm starts the job by itself then."""
@@ -69,6 +106,26 @@ class Policy(BaseModel):
     """Earliest start, in seconds after the old attempt's nodes are free. Below 5 Slurm revokes the job's credential."""
     step_deadline_s: Annotated[int, Field(strict=True, ge=5, le=600)] = 60
     """Longest time from decision to a change in Slurm; later the change is refused and decided anew."""
+    settle_s: Annotated[int, Field(strict=True, ge=60, le=24 * 3600)] = 900
+    """Longest watch over one restart; what is not verified by then is looked at as it is."""
+    max_tries_per_attempt: Annotated[int, Field(strict=True, ge=1, le=100)] = 6
+    """Steps for one attempt of a job, repeats included; then it is left alone and said so."""
+    evidence_bytes: Annotated[int, Field(strict=True, ge=0, le=64 << 20)] = 1 << 20
+    """How much of the end of each log is kept before a restart, which truncates it by default."""
+    before_restart: BeforeRestart | None = None
+    """Signal to a running job (hang, straggler, force) and the longest wait, before it is restarted: {signal: USR1,
+    wait_s: 60, to: steps}."""
+    end_steps_from_nodes: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 64
+    """A running job of at least so many nodes has its steps ended first, so that ranks that cannot be killed do not
+    drain the whole allocation. 0: never."""
+    end_steps_wait_s: Annotated[int, Field(strict=True, ge=1, le=600)] = 30
+    """Longest wait for the end of such a job, after its steps were told to end."""
+    keep_nodes: KeepNodes = KeepNodes.NONE
+    """Whether the healthy nodes of a restarted job are kept for it by a short reservation; otherwise it goes to the
+    back of the queue."""
+    checkpoint_within_s: Seconds = 1800
+    """Longest time from a job's start to its next completed checkpoint. A restart that would start nearer than this to
+    a maintenance window is put behind the window."""
     restart_on: Annotated[tuple[RestartOn, ...], Field(max_length=2)] = ()
     """Endings that are no fault but are restarted all the same: TIMEOUT, PREEMPTED."""
     arm_requeue: Switch = True
@@ -115,6 +172,10 @@ class Policy(BaseModel):
     park: Switch = False
     """Approve mode: requeue an ended job at once with a late start time and wait for the yes there, so that Slurm does
     not forget the job meanwhile."""
+    park_s: Annotated[int, Field(strict=True, ge=600, le=7 * 24 * 3600)] = 12 * 3600
+    """Start time of a parked job, in seconds from then: so long it waits for a yes; after that Slurm starts it."""
+    purge_margin_s: Annotated[int, Field(strict=True, ge=10, le=600)] = 60
+    """An ended job is decided upon this long before Slurm forgets it (MinJobAge after its end)."""
     on_silence: OnSilence = OnSilence.LEAVE_ALONE
     """What happens when nobody answered in time."""
 
@@ -144,6 +205,8 @@ class Policy(BaseModel):
                 f"lease_s is {self.lease_s}, expected more than start_delay_s ({self.start_delay_s}): the lease must "
                 "outlast the earliest start"
             )
+        if self.backoff_most_s < self.backoff_s:
+            raise ValueError(f"backoff_most_s is {self.backoff_most_s}, expected at least backoff_s ({self.backoff_s})")
         both = set(self.stop_codes) & set(self.elsewhere_codes)
         if both:
             raise ValueError(f"exit code {min(both)} stands in stop_codes and in elsewhere_codes, expected one of them")

@@ -351,6 +351,13 @@ class Verdict(Record):
     first_cause: str | None = Field(default=None, description="id of the finding held to be the first cause")
 
 
+class ToldCode(Record):
+    """An exit code of a task, as srun told it in the job's log. Slurm itself only knows the batch script's."""
+
+    code: int
+    node: str = ""
+
+
 class Attempt(Record):
     """What is known of one attempt of a job, for budgets and for the record."""
 
@@ -363,6 +370,7 @@ class Attempt(Record):
     excluded: Nodes = ()
     exit_code: int = 0
     exit_signal: int = 0
+    told_codes: tuple[ToldCode, ...] = Field(default=(), description="exit codes of tasks that srun told in the log")
     first_step: int | None = None
     last_step: int | None = Field(default=None, description="highest completed step")
     last_checkpoint: int | None = Field(default=None, description="highest completed checkpoint (step)")
@@ -372,6 +380,11 @@ class Attempt(Record):
     ended_by_us: bool = Field(default=False, description="it ended because relight restarted it, not by a fault")
     own_fault: bool = Field(default=False, description="it died of relight's own doing: costs no budget")
     restarted_by: str = Field(default="", description="who started the next attempt: relight, slurm, other")
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """Exit codes by which it may ask for something: the batch script's and those of its tasks."""
+        return frozenset({self.exit_code, *(told.code for told in self.told_codes)})
 
     @property
     def node_hours(self) -> float:
@@ -407,6 +420,8 @@ class Advice(Record):
     approve_within_s: int | None = Field(default=None, description="longest wait for a yes")
     on_silence: Action = Field(default=Action.LEAVE_ALONE, description="what happens when nobody answered in time")
     look_again_at: Time | None = None
+    not_before: Time | None = Field(default=None, description="earliest start of the next attempt; None: at once")
+    facts: tuple[str, ...] = Field(default=(), description="what the rule looked at, for people")
     notify: bool = False
     routine: bool = Field(default=False, description="nothing to tell: the job runs, or waits for an ordinary reason")
     budgets: tuple[Budget, ...] = ()

@@ -69,7 +69,12 @@ RULES: tuple[Rule, ...] = (
         "leave alone",
         aside.interactive,
     ),
-    Rule("heterogeneous", "heterogeneous job", "leave alone: not restartable yet", aside.heterogeneous),
+    Rule(
+        "heterogeneous",
+        "heterogeneous job",
+        "leave alone, refused: one restart would have to change several jobs at once",
+        aside.heterogeneous,
+    ),
     Rule(
         "dependency_never", "pending on a dependency that can never be satisfied", "leave alone", aside.dependency_never
     ),
@@ -86,7 +91,12 @@ RULES: tuple[Rule, ...] = (
         "leave alone, notify: two writers are worse than a late restart",
         aside.dependent_started,
     ),
-    Rule("twin", "a newer live job of the same user does the same work", "leave alone, notify", aside.twin),
+    Rule(
+        "twin",
+        "a live copy of the job, submitted since it failed, does the same work",
+        "leave alone, notify",
+        aside.twin,
+    ),
     Rule("timeout", "TIMEOUT, unless `restart_on` names it", "leave alone", aside.timeout),
     Rule(
         "suspended", "SUSPENDED, STOPPED, gang-scheduled out", "leave alone: its silence is not a hang", aside.suspended
@@ -151,7 +161,12 @@ RULES: tuple[Rule, ...] = (
         "restart, costs no budget; after `own_fault_limit` leave alone, notify",
         ended.own_fault,
     ),
-    Rule("stop_code", "ended with one of `stop_codes`", "stop: the job itself says so", ended.stop_code),
+    Rule(
+        "stop_code",
+        "ended with one of `stop_codes`, by Slurm or as srun told it in the log",
+        "stop: the job itself says so",
+        ended.stop_code,
+    ),
     Rule(
         "budget_spent",
         "a budget is spent (in all, per day, same cause, no new checkpoint, node-hours)",
@@ -177,7 +192,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "asks_elsewhere",
-        "ended with one of `elsewhere_codes`",
+        "ended with one of `elsewhere_codes`, by Slurm or as srun told it in the log",
         "restart on other hardware; not counted as lack of progress",
         ended.asks_elsewhere,
     ),

@@ -74,7 +74,10 @@ def heterogeneous(case: Case) -> Advice | None:
     if case.view.het_job_id is None:
         return None
     return case.leave_alone(
-        "heterogeneous", "heterogeneous jobs are only watched; restarting them is not supported yet"
+        "heterogeneous",
+        "heterogeneous jobs are only watched: a requeue by the leader restarts all components, each with exclusions of "
+        "its own, and a change of relight's is of one job",
+        notify=case.actionable,
     )
 
 

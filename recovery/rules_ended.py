@@ -23,10 +23,11 @@ def own_fault(case: Case) -> Advice | None:
 
 
 def stop_code(case: Case) -> Advice | None:
-    codes = {*case.policy.stop_codes, *case.situation.directive.stop_codes}
-    if not case.ended or case.view.exit_code not in codes:
+    codes = case.failing.codes & {*case.policy.stop_codes, *case.situation.directive.stop_codes}
+    if not case.ended or not codes:
         return None
-    why = f"the job ended with exit code {case.view.exit_code}, by which it asks not to be restarted"
+    told = "" if case.view.exit_code in codes else case.told
+    why = f"the job ended with exit code {min(codes)}, by which it asks not to be restarted{told}"
     return case.advise(Action.STOP, "stop_code", why, notify=True)
 
 
@@ -98,8 +99,14 @@ def not_restartable(case: Case) -> Advice | None:
 def asks_elsewhere(case: Case) -> Advice | None:
     if not _asked_elsewhere(case):
         return None
-    why = f"exit code {case.view.exit_code} asks for another run on other hardware"
-    return _restart(case, "asks_elsewhere", why, case.exclusions(at_once=True, weak_too=True))
+    codes = case.failing.codes & set(case.policy.elsewhere_codes)
+    named = tuple(told.node for told in case.failing.told_codes if told.code in codes and told.node)
+    if not named and len(case.allocation) == 1:
+        named = tuple(case.allocation)
+    exclude = case.exclusions(at_once=True, weak_too=True, named=named)
+    told = "" if case.view.exit_code in codes else case.told
+    why = f"exit code {min(codes)} asks for another run on other hardware{told}"
+    return _restart(case, "asks_elsewhere", why if exclude else f"{why}; which node it means is not known", exclude)
 
 
 def suspect(case: Case) -> Advice | None:
@@ -161,7 +168,7 @@ def _restart(case: Case, rule: str, reason: str, exclude: tuple[str, ...]) -> Ad
 
 
 def _asked_elsewhere(case: Case) -> bool:
-    return case.ended and case.view.exit_code in case.policy.elsewhere_codes
+    return case.ended and bool(case.failing.codes & set(case.policy.elsewhere_codes))
 
 
 def _is_out_of_memory(case: Case) -> bool:

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from recovery.directive import Directive
 from recovery.hang import Hang
+from recovery.maintenance import Window
 from recovery.records import (
     Attempt,
     AttemptRow,
@@ -64,6 +65,7 @@ class Situation(Record):
     dependents_started: tuple[str, ...] = ()
     dependents_unsatisfied: tuple[str, ...] = ()
     twins: tuple[str, ...] = ()
+    maintenance: tuple[Window, ...] = Field(default=(), description="windows that are open or come next")
     nodes_usable: Nodes = Field(default=(), description="nodes the next attempt could get")
     nodes_known: Nodes = ()
     min_job_age_s: int = 300
@@ -71,6 +73,7 @@ class Situation(Record):
     own_faults: int = Field(default=0, description="restarts in a row, up to now, that died of relight's own doing")
     expected_restart: bool = Field(default=False, description="the current attempt was started by relight")
     force: Demand | None = None
+    mode_from: str = Field(default="", description="who set the mode, for people")
     policy_name: str = ""
     policy_hash: str = ""
     catalogue_hash: str = ""

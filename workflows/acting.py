@@ -36,7 +36,7 @@ class Acting(Ledger):
         park: bool = False,
     ) -> None:
         state, advice, info = self.state, decision.advice, workflow.info()
-        if state.tries - state.tries_forgiven >= timings.MAX_TRIES_PER_ATTEMPT:
+        if state.tries - state.tries_forgiven >= decision.max_tries:
             state.phase = Phase.LEFT_ALONE
             self._note(
                 c.EventKind.WATCHDOG,
@@ -58,6 +58,7 @@ class Acting(Ledger):
                     stdout=view.stdout,
                     stderr=view.stderr,
                     uid=view.uid,
+                    max_bytes=decision.evidence_bytes,
                 ),
                 task_queue=c.EVIDENCE_QUEUE,
                 schedule_to_close_timeout=timings.EVIDENCE_TIMEOUT,
@@ -76,6 +77,13 @@ class Acting(Ledger):
         now = workflow.now()
         lease_s = decision.park_s if park else decision.lease_s
         start_delay_s = decision.park_s if park else decision.start_delay_s
+        delay_s = int((advice.not_before - now).total_seconds()) + 1 if advice.not_before is not None else 0
+        if not park and delay_s > start_delay_s:
+            # As a parked job: the late start is what is wanted, and Slurm itself ends it.
+            lease_s = start_delay_s = delay_s
+        patience_s = 0
+        if advice.action is Action.RESTART and view.state is JobState.RUNNING and not view.completing:
+            patience_s = decision.end_steps_s + (decision.before_restart.wait_s if decision.before_restart else 0)
         over = self._expired(now, timedelta(seconds=decision.exclude_expiry_s))
         intent = Intent(
             action=advice.action,
@@ -97,7 +105,7 @@ class Acting(Ledger):
             life_id=state.life_id or 0,
             step_key=step_key,
             restart_count=advice.restart_count,
-            deadline=now + timedelta(seconds=decision.step_deadline_s),
+            deadline=now + timedelta(seconds=decision.step_deadline_s + patience_s),
             exclude=advice.exclude,
             keep_excluded=state.exclusions,
             give_up=over,
@@ -108,6 +116,9 @@ class Acting(Ledger):
             state=view.state,
             stuck=advice.rule in ("hang", "straggler"),
             min_nodes=view.min_nodes,
+            failed_at=examination.failed_at if examination is not None else None,
+            before_restart=decision.before_restart if patience_s else None,
+            end_steps_s=decision.end_steps_s if patience_s else 0,
             workflow_id=info.workflow_id,
             run_id=info.run_id,
         )
@@ -124,7 +135,7 @@ class Acting(Ledger):
                 request,
                 task_queue=c.slurm_queue(state.cluster),
                 result_type=c.StepResult,
-                start_to_close_timeout=timings.CHANGE_TIMEOUT,
+                start_to_close_timeout=timings.CHANGE_TIMEOUT + timedelta(seconds=patience_s),
                 heartbeat_timeout=timings.HEARTBEAT,
                 schedule_to_close_timeout=timings.PATIENCE,
                 retry_policy=timings.CHANGE_RETRY,

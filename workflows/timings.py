@@ -42,5 +42,3 @@ SWEEP_RETRY = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=1.0, maximum_interval=timedelta(seconds=5)
 )
 SWEEP_HEARTBEAT = timedelta(seconds=10)
-MAX_TRIES_PER_ATTEMPT = 6
-"""Steps for one attempt of a job, repeats included; then it is left alone and said so."""

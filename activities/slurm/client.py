@@ -16,6 +16,7 @@ from activities.slurm import parse
 from activities.slurm.answers import Changed, Relatives, SweepRow
 from activities.slurm.errors import GateBroken, RefusalKind, Refused, SlurmctldAway, SlurmdbdAway
 from activities.slurm.transport import GateTransport
+from recovery.maintenance import Window
 from recovery.records import AttemptRow, ClusterFacts, JobState, JobView, NodeView
 
 GATE_VERSION = 1
@@ -71,12 +72,20 @@ class SlurmClient:
     async def config(self) -> ClusterFacts:
         return parse.cluster_facts((await self._ask("config"))["config"])
 
-    async def relatives(self, job_id: str, children: Iterable[str] = ()) -> Relatives:
-        """Dependents and twins. `children`: jobs seen earlier (SweepRow.dependents) to depend on this one."""
+    async def maintenance(self) -> tuple[Window, ...]:
+        """Reservations for maintenance that Slurm knows."""
+        return parse.maintenance((await self._ask("reservations"))["reservations"])
+
+    async def relatives(
+        self, job_id: str, children: Iterable[str] = (), *, failed_at: datetime | None = None
+    ) -> Relatives:
+        """Dependents and twins. `children`: jobs seen earlier (SweepRow.dependents) to depend on this one. `failed_at`:
+        when it failed, where that was before its end; of a running job no twins are told without it."""
         words = ["relatives", job_id]
         known = sorted(set(children))
         if known:
             words += ["--children", ",".join(known)]
+        words += ["--failed-at", _epoch(failed_at)] if failed_at is not None else []
         return parse.relatives(self.cluster, await self._ask(*words))
 
     # -------------------------------------------------------------------------------------------- changing
@@ -93,6 +102,7 @@ class SlurmClient:
         allow: Iterable[str] = (),
         states: Iterable[JobState] = (),
         children: Iterable[str] = (),
+        failed_at: datetime | None = None,
         dry_run: bool = False,
     ) -> Changed:
         """Requeue, then at once one update with the union of exclusions and the start time.
@@ -107,6 +117,7 @@ class SlurmClient:
         words += _listed("--allow", tuple(allow) or None)
         words += _listed("--state-ok", tuple(state.value for state in states) or None)
         words += _listed("--children", tuple(children) or None)
+        words += ["--failed-at", _epoch(failed_at)] if failed_at is not None else []
         return await self._change(words, dry_run)
 
     async def lease(
@@ -128,6 +139,13 @@ class SlurmClient:
     async def stop(self, job_id: str, count: int, *, deadline: datetime, dry_run: bool = False) -> Changed:
         """scancel, also of an attempt that still waits."""
         return await self._change(["stop", job_id, str(count), _epoch(deadline)], dry_run)
+
+    async def signal(
+        self, job_id: str, count: int, signal: str, *, deadline: datetime, to: str = "steps", dry_run: bool = False
+    ) -> Changed:
+        """Signals a running job: its steps, its batch script or all of it."""
+        words = ["signal", job_id, str(count), _epoch(deadline), "--signal", signal, "--to", to]
+        return await self._change(words, dry_run)
 
     async def release(self, job_id: str, count: int, *, deadline: datetime, dry_run: bool = False) -> Changed:
         """Releases a job that Slurm itself held after a failed launch; never one that a person holds."""

@@ -7,9 +7,11 @@ never act on a finished, cancelled, held or foreign attempt, and needs nothing b
 
     sweep [--all]                                 every job with a comment (or every job)
     job ID | attempts ID | relatives ID           one job; its rows in accounting; its dependents and twins
-    nodes | config | ping
+            [--children ID,ID] [--failed-at S]    (relatives and restart)
+    nodes | config | reservations | ping
     restart ID COUNT DEADLINE [--exclude n01,n02] --start-in S [--again] [--allow twin,dependent]
-            [--state-ok TIMEOUT,PREEMPTED] [--children ID,ID]
+            [--state-ok TIMEOUT,PREEMPTED] [--children ID,ID] [--failed-at S]
+    signal  ID COUNT DEADLINE --signal USR1 [--to steps|batch|all]
     lease   ID COUNT DEADLINE [--exclude n01,n02] [--start-in S]
     stop | release | arm  ID COUNT DEADLINE
     rearm   CHILD PARENT DEADLINE
@@ -45,6 +47,8 @@ MAX_NODE_LIST = 65536
 MIN_START_IN_S = 5  # an earlier start meets the old run's revoked credential
 MAX_START_IN_S = 366 * 86400
 SKEW_S = 30  # clock difference tolerated between this machine and slurmctld
+RESUBMIT_S = 60  # a script that submits its own copy does so shortly before its end
+MAX_FIRST_SUBMITS = 10  # questions to accounting about requeued jobs, in one call
 FOLLOW_S = 120  # a dependent becomes eligible within slurmctld's sched_interval (60 s stock) of its parent's end
 MAX_ATTEMPT_ROWS = 100
 
@@ -152,6 +156,9 @@ OPTIONS: Dict[str, Tuple[Optional[Callable[[str], Any]], str]] = {
     "--dry-run": (None, ""),
     "--exclude": (_is_list_of(NODE_NAME, 4096), "node names separated by commas (no brackets)"),
     "--children": (_is_list_of(JOB_ID, 1000), "job ids separated by commas"),
+    "--failed-at": (NUMBER.match, "a moment in whole epoch seconds"),
+    "--signal": (re.compile(r"(HUP|INT|QUIT|USR1|USR2|TERM|CONT|KILL)\Z").match, "a signal such as USR1"),
+    "--to": (re.compile(r"(steps|batch|all)\Z").match, "steps, batch or all"),
     "--start-in": (_is_start_in, "whole seconds, at least %d" % MIN_START_IN_S),
     "--allow": (_is_list_of(re.compile(r"(twin|dependent)\Z"), 2), "twin, dependent or both"),
     "--state-ok": (_is_list_of(WORD, 30), "job states separated by commas"),
@@ -547,8 +554,8 @@ def family_rows(slurm: Slurm, uid: str) -> List[Dict[str, bytes]]:
     return [row for row in rows if text(row["UserID"]) == uid]
 
 
-def relatives(slurm: Slurm, found: Job, children: Sequence[str] = ()) -> Answer:
-    """Who else may write what this job writes.
+def relatives(slurm: Slurm, found: Job, children: Sequence[str] = (), failed_at: Optional[int] = None) -> Answer:
+    """Who else may write what this job writes. `failed_at` is when it failed, where that was before its end.
 
     A dependency that is fulfilled leaves no trace in Slurm. So a started dependent is told by what the caller saw
     earlier (`children`), or by its eligible time: submitted before this job's end, eligible right after it, sharing
@@ -558,6 +565,7 @@ def relatives(slurm: Slurm, found: Job, children: Sequence[str] = ()) -> Answer:
     ended = epoch(own["EndTime"]) if is_over(found) else None
     dependents: List[Dict[str, Any]] = []
     twins: List[Dict[str, Any]] = []
+    candidates: List[Tuple[Dict[str, bytes], Dict[str, Any]]] = []
     for row in family_rows(slurm, text(own["UserID"])):
         if row["JobID"] == own["JobID"]:
             continue
@@ -566,6 +574,8 @@ def relatives(slurm: Slurm, found: Job, children: Sequence[str] = ()) -> Answer:
         alive = state in ALIVE or (state == "COMPLETING" and not has_ended(row))
         alive = alive and text(row["Reason"]) != "DependencyNeverSatisfied"
         newer = int(row["JobID"]) > int(own["JobID"])
+        where = checkpoint_dir(row)
+        shares = where != "" and where == checkpoint_dir(own)
         entry: Dict[str, Any] = {
             "id": job_name(row), "state": state, "reason": text(row["Reason"]), "user": text(row["UserName"]),
             "submit": epoch(row["SubmitTime"]), "start": epoch(row["StartTime"]), "same": same,
@@ -582,9 +592,68 @@ def relatives(slurm: Slurm, found: Job, children: Sequence[str] = ()) -> Answer:
             dependents.append(dict(entry, kind="", never_satisfied=False, started=True, how="seen"))
         elif ended is not None and same and started and follows(row, own, same, ended):
             dependents.append(dict(entry, kind="", never_satisfied=False, started=True, how="eligible_after_end"))
-        elif newer and alive and "Name" in same and len(same) > 1 and not is_sibling(row, own):
-            twins.append(entry)
+        elif newer and alive and not is_sibling(row, own) and does_the_same(row, own, same):
+            entry["same"] = same + (["CheckpointDir"] if shares else [])
+            candidates.append((row, entry))
+    failed = failed_at if failed_at is not None else ended
+    if failed is not None:
+        asked = [0]
+        twins = [entry for row, entry in candidates if is_copy(slurm, row, own, entry["same"], failed, asked)]
     return {"twins": twins[:200], "dependents": dependents[:200]}
+
+
+def does_the_same(row: Dict[str, bytes], own: Dict[str, bytes], same: Sequence[str]) -> bool:
+    """Whether two jobs would write the same: the folders for checkpoints that they name decide where both name one;
+    otherwise the name and the folder or script."""
+    theirs, ours = checkpoint_dir(row), checkpoint_dir(own)
+    if theirs and ours:
+        return theirs == ours
+    return "Name" in same and len(same) > 1
+
+
+def checkpoint_dir(row: Dict[str, bytes]) -> str:
+    """The folder for checkpoints that the job's comment names; empty: none."""
+    if b"checkpoint_dir" not in row["Comment"]:
+        return ""
+    try:
+        asked = json.loads(text(row["Comment"])).get("relight")
+        where = asked.get("checkpoint_dir")
+    except (ValueError, AttributeError, RecursionError):
+        return ""
+    return os.path.normpath(where) if isinstance(where, str) and where.startswith("/") else ""
+
+
+def is_copy(
+    slurm: Slurm, row: Dict[str, bytes], own: Dict[str, bytes], same: Sequence[str], failed: int, asked: List[int]
+) -> bool:
+    """Whether a job was submitted since the other one failed: runs that were submitted side by side are no copies.
+
+    A script that submits its own copy does so a little before its end; the very same job, submitted in the last minute
+    of one that lived longer than that, counts as well.
+    """
+    submitted = first_submit(slurm, row, asked)
+    if submitted is None or submitted >= failed:
+        return True  # not known: two writers would be worse than a job that is left alone
+    started = epoch(own["StartTime"])
+    all_same = {"Name", "WorkDir", "Command"} <= set(same)
+    return all_same and started is not None and submitted > started + RESUBMIT_S and submitted >= failed - RESUBMIT_S
+
+
+def first_submit(slurm: Slurm, row: Dict[str, bytes], asked: List[int]) -> Optional[int]:
+    """When a job was submitted at first. A requeue sets a new time; accounting, where there is one, knows the old."""
+    restarts = int(row["RestartCnt"])
+    if restarts == 0:
+        return epoch(row["SubmitTime"])
+    asked[0] += 1
+    if asked[0] > MAX_FIRST_SUBMITS:
+        return None
+    try:
+        rows = attempts(slurm, job_name(row)) or []
+    except Refusal:
+        rows = []
+    if len(rows) <= restarts:
+        return None
+    return epoch(rows[-restarts - 1]["Submit"].encode("ascii", "replace"))
 
 
 def follows(row: Dict[str, bytes], own: Dict[str, bytes], same: Sequence[str], ended: int) -> bool:
@@ -843,7 +912,7 @@ def verb_attempts(slurm: Slurm, words: Words, settings: Settings) -> Answer:
 def verb_relatives(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     slurm.ping()
     found = look(slurm, words.job())
-    reply = relatives(slurm, found, words.names("--children"))
+    reply = relatives(slurm, found, words.names("--children"), failed_at(words))
     reply["job"] = public(found)
     return reply
 
@@ -877,6 +946,25 @@ CONFIG_KEYS = (
     "ClusterName", "SLURM_VERSION", "MinJobAge", "AuthInfo", "JobRequeue", "AccountingStoreFlags",
     "AccountingStorageType", "KillWait", "RequeueExit", "RequeueExitHold", "EpilogMsgTime", "MessageTimeout",
 )  # fmt: skip
+
+
+RESERVATION_KEY = re.compile(r"(?:^| )(ReservationName|StartTime|EndTime|Nodes|Flags|PartitionName)=(\S*)")
+
+
+def verb_reservations(slurm: Slurm, words: Words, settings: Settings) -> Answer:
+    slurm.ping()
+    return {"reservations": read_reservations(slurm.read(["scontrol", "-o", "--all", "show", "reservation"]))}
+
+
+def read_reservations(shown: bytes) -> List[Dict[str, str]]:
+    found = []
+    for line in text(shown).splitlines()[:10000]:
+        if line.startswith("ReservationName="):
+            facts: Dict[str, str] = {}
+            for key, value in RESERVATION_KEY.findall(line):
+                facts.setdefault(key, value[:MAX_NODE_LIST])
+            found.append(facts)
+    return found
 
 
 def verb_config(slurm: Slurm, words: Words, settings: Settings) -> Answer:
@@ -945,10 +1033,14 @@ def refuse_restart_of(found: Job, asked: Sequence[str]) -> None:
         raise Refusal("not_restartable", "job %s was submitted with --no-requeue; arm it while it is alive" % job)
 
 
+def failed_at(words: Words) -> Optional[int]:
+    return int(words.options["--failed-at"]) if words.flag("--failed-at") else None
+
+
 def refuse_company(slurm: Slurm, found: Job, words: Words) -> None:
     """Stands aside for whoever may already write the same checkpoint."""
     allowed = words.names("--allow")
-    family = relatives(slurm, found, words.names("--children"))
+    family = relatives(slurm, found, words.names("--children"), failed_at(words))
     started = [entry["id"] for entry in family["dependents"] if entry["started"]]
     if started and "dependent" not in allowed:
         raise Refusal(
@@ -960,7 +1052,7 @@ def refuse_company(slurm: Slurm, found: Job, words: Words) -> None:
     if twins and "twin" not in allowed:
         raise Refusal(
             "twin",
-            "newer jobs with the name and folder of job %s live: %s" % (found["id"], ", ".join(twins[:10])),
+            "copies of job %s that were submitted since it failed live: %s" % (found["id"], ", ".join(twins[:10])),
             jobs=twins[:50],
         )
 
@@ -1046,6 +1138,25 @@ def verb_stop(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     return change.answer(found, True, change.run(["scancel", change.job]))
 
 
+def verb_signal(slurm: Slurm, words: Words, settings: Settings) -> Answer:
+    if not words.flag("--signal"):
+        raise Refusal("bad_request", "signal needs --signal NAME, such as USR1")
+    change = Change(slurm, words, settings, words.job())
+    found = change.fenced(change.look())
+    refuse_over(found)
+    refuse_unless_batch(found)
+    if found["base"] != "RUNNING":
+        raise Refusal(
+            "state_not_allowed", "job %s is %s: only a running job is signalled" % (change.job, found["base"])
+        )
+    change.go(found)
+    if change.dry:
+        return change.answer(found, False)
+    to = {"steps": [], "batch": ["--batch"], "all": ["--full"]}[words.options.get("--to", "steps")]
+    argv = ["scancel", "--signal=" + words.options["--signal"]] + to + [change.job]
+    return change.answer(found, True, change.run(argv))
+
+
 def verb_release(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     change = Change(slurm, words, settings, words.job())
     found = change.fenced(change.look())
@@ -1128,15 +1239,17 @@ VERBS: Dict[str, Verb] = {
     "sweep": Verb(verb_sweep, (), ("--all",)),
     "job": Verb(verb_job, ("ID",)),
     "attempts": Verb(verb_attempts, ("ID",)),
-    "relatives": Verb(verb_relatives, ("ID",), ("--children",)),
+    "relatives": Verb(verb_relatives, ("ID",), ("--children", "--failed-at")),
     "nodes": Verb(verb_nodes),
     "config": Verb(verb_config),
+    "reservations": Verb(verb_reservations),
     "restart": Verb(
         verb_restart, FENCE,
-        ("--exclude", "--start-in", "--again", "--allow", "--state-ok", "--children", "--dry-run"),
+        ("--exclude", "--start-in", "--again", "--allow", "--state-ok", "--children", "--failed-at", "--dry-run"),
     ),
     "lease": Verb(verb_lease, FENCE, ("--exclude", "--start-in", "--dry-run")),
     "stop": Verb(verb_stop, FENCE, ("--dry-run",)),
+    "signal": Verb(verb_signal, FENCE, ("--signal", "--to", "--dry-run")),
     "release": Verb(verb_release, FENCE, ("--dry-run",)),
     "arm": Verb(verb_arm, FENCE, ("--dry-run",)),
     "rearm": Verb(verb_rearm, ("CHILD", "PARENT", "DEADLINE"), ("--dry-run",)),

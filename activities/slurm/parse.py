@@ -11,6 +11,8 @@ from typing import Any
 
 from activities.slurm import hostlist, states
 from activities.slurm.answers import Changed, DependencyLink, Dependent, Relatives, SweepRow, Twin
+from activities.slurm.errors import SlurmError
+from recovery.maintenance import Window
 from recovery.records import AttemptRow, ClusterFacts, JobState, JobView, NodeView, is_unplaceable
 
 Raw = Mapping[str, Any]
@@ -210,6 +212,22 @@ def node_state(text: str) -> tuple[str, tuple[str, ...]]:
         found.add(_NODE_MARKS[base[-1]])
         base = base[:-1]
     return base, tuple(sorted(found))
+
+
+def maintenance(raw: Sequence[Mapping[str, str]]) -> tuple[Window, ...]:
+    """The reservations with the flag MAINT. One whose node list cannot be read takes all nodes: the careful side."""
+    found = []
+    for entry in raw:
+        begins, ends = states.moment(entry.get("StartTime", "")), states.moment(entry.get("EndTime", ""))
+        if begins is None or ends is None or "MAINT" not in entry.get("Flags", "").split(","):
+            continue
+        name = entry.get("ReservationName", "")
+        try:
+            nodes = hostlist.expand(states.optional(entry.get("Nodes", "")))
+        except SlurmError:
+            nodes = ()
+        found.append(Window(begins=begins, ends=ends, reason=f"Slurm reservation {name}", nodes=nodes))
+    return tuple(sorted(found, key=lambda window: window.begins))
 
 
 def cluster_facts(raw: Mapping[str, str]) -> ClusterFacts:
