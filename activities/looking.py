@@ -288,6 +288,7 @@ class LookingActivities:
             )
             for finding in findings
         ]
+        parsed = parse_comment(view.comment)
         ended = f", exit {view.exit_code}:{view.exit_signal}" if view.state.is_final else ""
         where = f" on {len(view.nodes)} nodes" if view.nodes else ""
         events.insert(
@@ -304,6 +305,12 @@ class LookingActivities:
                     "reason": view.reason,
                     "nodes": list(view.nodes[:512]),
                     "excluded": list(view.excluded),
+                    "partition": view.partition,
+                    "account": view.account,
+                    "qos": view.qos,
+                    "min_nodes": view.min_nodes,
+                    "requeue": view.requeue,
+                    "directive": parsed.directive.model_dump(mode="json", exclude_defaults=True),
                     "start_time": view.start_time.isoformat() if view.start_time else None,
                     "end_time": view.end_time.isoformat() if view.end_time else None,
                 },
@@ -330,7 +337,6 @@ class LookingActivities:
                     summary="; ".join(notes)[:900],
                 )
             )
-        parsed = parse_comment(view.comment)
         if parsed.error:
             events.append(
                 c.NewEvent(
@@ -342,6 +348,28 @@ class LookingActivities:
                     body={"comment": view.comment},
                 )
             )
+        effective = self.site.policies.current().resolve(
+            request.cluster,
+            view.partition,
+            view.account,
+            parsed.directive,
+            qos=view.qos,
+            user=view.user,
+            mode=request.overrides.mode,
+            policy=request.overrides.policy,
+        )
+        for refused in (effective.refused, *effective.cut):
+            if refused:
+                events.append(
+                    c.NewEvent(
+                        key=f"{request.life_id}:limit:{hash_of(view.comment)}:{hash_of(refused)}",
+                        kind=c.EventKind.DIRECTIVE,
+                        at=_now(),
+                        attempt=view.restarts,
+                        summary=f"refused of the job's comment: {refused}"[:900],
+                        body={"comment": view.comment},
+                    )
+                )
         self.site.store.append(
             request.cluster,
             request.job_id,

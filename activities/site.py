@@ -37,6 +37,7 @@ class PolicySource:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.problem = ""
+        """Why the file as it is now cannot be used; empty: it is in force."""
         self._stamp: tuple[int, int] | None = None
         self._current = parse_policy("", "built-in defaults")
         if path is not None:

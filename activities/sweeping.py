@@ -70,6 +70,7 @@ class SweepingActivities:
     def __init__(self, site: Site, temporal: Client) -> None:
         self.site, self.temporal = site, temporal
         self._tried: dict[str, str] = {}
+        self._told_policy: dict[str, tuple[str, str]] = {}
         self._logs = LogWatch(site.catalogue)
         self._pulse = Pulse(site)
 
@@ -119,6 +120,7 @@ class SweepingActivities:
             work.cancel()
 
     async def _sweep_once(self, cluster: str, report: c.SweepReport) -> c.SweepReport:
+        await asyncio.to_thread(self._tell_policy, cluster)
         rows = await self.site.client(cluster).sweep(self._everything(cluster))
         watched = {row.job_id: row for row in await asyncio.to_thread(self.site.store.watched, cluster)}
         links = _links(rows)
@@ -172,6 +174,30 @@ class SweepingActivities:
             }
         )
 
+    def _tell_policy(self, cluster: str) -> None:
+        """One row of the cluster's log for each policy file that was taken up, and for each that could not be."""
+        source = self.site.policies
+        policies = source.current()
+        told = (policies.hash, source.problem)
+        if self._told_policy.get(cluster) == told:
+            return
+        file = str(source.path) if source.path is not None else policies.file
+        summary = f"policy {file} in force (hash {policies.hash})"
+        if source.problem:
+            summary = f"policy file {file} cannot be used, the last good one (hash {policies.hash}) is kept: "
+            summary += source.problem
+        # The same file may come again: the moment makes the row a new one.
+        now = _now()
+        event = c.NewEvent(
+            key=f"policy:{cluster}:{policies.hash}:{now.isoformat()}",
+            kind=c.EventKind.POLICY,
+            at=now,
+            summary=summary[:1900],
+            body={"file": file, "hash": policies.hash, "problem": source.problem[:8000], "names": list(policies.names)},
+        )
+        self.site.store.append(cluster, "", None, [event])
+        self._told_policy[cluster] = told
+
     # -------------------------------------------------------------------------------------------- who is watched
 
     def _everything(self, cluster: str) -> bool:
@@ -181,7 +207,9 @@ class SweepingActivities:
     def _is_new(self, cluster: str, row: SweepRow) -> bool:
         opted_in = speaks_to_us(row.comment)
         if not opted_in and self._everything(cluster):
-            effective = self.site.policies.current().resolve(cluster, row.partition, row.account, None, qos=row.qos)
+            effective = self.site.policies.current().resolve(
+                cluster, row.partition, row.account, None, qos=row.qos, user=row.user
+            )
             opted_in = effective.opt_in and not parse_comment(row.comment).opted_out
         if not opted_in or row.state in SETTLED:
             return False

@@ -21,12 +21,12 @@ from pydantic import BaseModel, SecretStr  # noqa: E402
 from typer.main import get_command  # noqa: E402
 
 from activities.audit.tables import AuditTable  # noqa: E402
-from recovery import maintenance, policy_file, policy_numbers, policy_scopes, records, scheduler  # noqa: E402
+from recovery import maintenance, policy_file, policy_scopes, records, scheduler  # noqa: E402
 from recovery.evidence import _SILENCES  # noqa: E402
 from recovery.faults import catalogue  # noqa: E402
 from recovery.faults.signature import FIELDS  # noqa: E402
 from recovery.policy import rules_table_markdown  # noqa: E402
-from recovery.policy_numbers import Policy  # noqa: E402
+from recovery.policy_numbers import BeforeRestart, Policy  # noqa: E402
 from workers.cli import app  # noqa: E402
 from workers.settings import PREFIX, Settings  # noqa: E402
 
@@ -144,7 +144,7 @@ def policy_keys() -> str:
         ("Under `only:`", policy_scopes.Only),
         ("Under `may_ask:`", policy_scopes.MayAsk),
         ("Under `maintenance:`, each entry", maintenance.Maintenance),
-        ("Under `before_restart:`", policy_numbers.BeforeRestart),
+        ("Under `before_restart:`", BeforeRestart),
     )
     for title, model in shown:
         schema = model.model_json_schema()

@@ -43,7 +43,8 @@ def _facts(case: Case) -> Iterator[str]:
         yield f"last completed step {_or_none(failing.last_step)}, checkpoint {_or_none(failing.last_checkpoint)}"
     if len(case.attempts) > 1:
         ours = sum(one.own_fault for one in case.attempts)
-        yield f"{len(case.attempts)} attempts so far" + (f", {ours} of them died of relight's own doing" if ours else "")
+        died = f", {ours} of them died of relight's own doing" if ours else ""
+        yield f"{len(case.attempts)} attempts so far{died}"
     if situation.nodes_known:
         yield f"{len(situation.nodes_usable)} of {len(situation.nodes_known)} nodes usable, {view.min_nodes} needed"
     if not view.requeue:

@@ -22,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-policy_app = typer.Typer(help="Check policy files.", no_args_is_help=True)
+policy_app = typer.Typer(help="Check and explain the policy.", no_args_is_help=True)
 config_app = typer.Typer(help="Check the configuration.", no_args_is_help=True)
 patterns_app = typer.Typer(help="Check, list and try fault patterns.", no_args_is_help=True)
 app.add_typer(policy_app, name="policy")
@@ -213,11 +213,39 @@ def patterns_test(
 
 
 @policy_app.command("check")
-def policy_check(file: Annotated[Path, typer.Argument(help="Policy file.")], as_json: AsJson = False) -> None:
-    """Check a policy file and say what holds where."""
-    from workers.cli_check import check_policy
+def policy_check(
+    file: Annotated[Path, typer.Argument(help="Policy file.")],
+    comment: Annotated[
+        str | None, typer.Option("--comment", help="Also check what a job with this comment asks.")
+    ] = None,
+    cluster: Annotated[str, typer.Option("--cluster", help="That job's cluster.")] = "",
+    partition: Annotated[str, typer.Option("--partition", help="Its partition.")] = "",
+    account: Annotated[str, typer.Option("--account", help="Its account.")] = "",
+    qos: Annotated[str, typer.Option("--qos", help="Its QOS.")] = "",
+    user: Annotated[str, typer.Option("--user", help="Its user.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Check a policy file and say what holds where; with --comment also what a job would get, and what is refused."""
+    from workers.cli_check import JobWords, check_policy
 
-    check_policy(file, as_json=as_json)
+    words = JobWords(comment, cluster, partition, account, qos, user)
+    check_policy(file, words if words.asked else None, as_json=as_json)
+
+
+@policy_app.command("show")
+def policy_show(config: Config = None, as_json: AsJson = False) -> None:
+    """Say which policy the running workers follow, and whether that is the file as it is now."""
+    from workers.cli_policy import show_policy
+
+    show_policy(config, as_json=as_json)
+
+
+@policy_app.command("explain")
+def policy_explain(job: Job, config: Config = None, as_json: AsJson = False) -> None:
+    """Say which rule fired for a job, on which facts, what budgets are left and what the next failure would get."""
+    from workers.cli_policy import explain
+
+    explain(config, job, as_json=as_json)
 
 
 @policy_app.command("table")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from workers.naming import settings_of
 from workers.screen import UNUSABLE, Trouble, print_json, say, table
@@ -24,8 +24,26 @@ def read_policy(path: Path) -> Any:
         raise Trouble(f"policy file {path} cannot be read: {error.strerror}", UNUSABLE) from None
 
 
-def check_policy(path: Path, *, as_json: bool) -> None:
+class JobWords(NamedTuple):
+    """A job to check a policy file with, as a person describes it."""
+
+    comment: str | None
+    cluster: str
+    partition: str
+    account: str
+    qos: str
+    user: str
+
+    @property
+    def asked(self) -> bool:
+        return self.comment is not None or any(self[1:])
+
+
+def check_policy(path: Path, job: JobWords | None = None, *, as_json: bool) -> None:
     policies = read_policy(path)
+    if job is not None:
+        _check_job(policies, path, job, as_json=as_json)
+        return
     modes = {name: policies.resolve(name).mode.value for name in sorted(policies.document.clusters)}
     if as_json:
         values = {name: policies.policy(name) for name in policies.names}
@@ -47,12 +65,49 @@ def check_policy(path: Path, *, as_json: bool) -> None:
     say("a cluster that is not named here is in monitor mode: relight advises and touches nothing")
 
 
+def _check_job(policies: Any, path: Path, job: JobWords, *, as_json: bool) -> None:
+    """What a job with that comment, at that place, would get. Ends with 1 where something of it is refused."""
+    from recovery.directive import parse_comment
+
+    parsed = parse_comment(job.comment or "")
+    effective = policies.resolve(job.cluster, job.partition, job.account, parsed.directive, qos=job.qos, user=job.user)
+    refused = [line for line in (parsed.error, effective.refused and f"{path}: {effective.refused}") if line]
+    refused += effective.cut
+    opted_in = not parsed.opted_out and (parsed.opted_in or effective.opt_in)
+    if as_json:
+        print_json(
+            {
+                "file": str(path),
+                "ok": not refused,
+                "opted_in": opted_in,
+                "mode": effective.mode,
+                "mode_from": effective.mode_from,
+                "policy": effective.name,
+                "policy_from": effective.policy_from,
+                "values": effective.policy,
+                "refused": refused,
+            }
+        )
+    else:
+        say("the job is watched" if opted_in else "the job does not opt in: it is left alone")
+        say(f"mode {effective.mode.value} (set by {effective.mode_from})")
+        say(f"policy {effective.name} (named by {effective.policy_from})")
+        for line in refused:
+            say(f"refused: {line}")
+    if refused:
+        raise SystemExit(1)
+
+
 def _narrower(policies: Any, cluster: str) -> str:
     place = policies.document.clusters[cluster]
     found = []
-    for kind, scopes in (("partition", place.partitions), ("account", place.accounts), ("qos", place.qos)):
+    found += [f"at most {place.at_most.value}"] if place.at_most else []
+    found += ["allow-list"] if place.only else []
+    kinds = (("account", place.accounts), ("qos", place.qos), ("partition", place.partitions), ("user", place.users))
+    for kind, scopes in kinds:
         for name, scope in scopes.items():
             said = [scope.mode.value] if scope.mode else []
+            said += ["allow-list"] if scope.only else []
             said += [f"policy {scope.policy}"] if scope.policy else []
             said += [f"opt_in {'on' if scope.opt_in else 'off'}"] if scope.opt_in is not None else []
             found.append(f"{kind} {name}: {', '.join(said) or 'as the cluster'}")

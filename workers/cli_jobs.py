@@ -19,7 +19,8 @@ MOST_EVENTS = 20_000
 
 
 @contextmanager
-def _store(settings: Settings) -> Iterator[AuditStore]:
+def opened_store(settings: Settings) -> Iterator[AuditStore]:
+    """The audit store, for reading; ends the command with a sentence where it cannot be used."""
     try:
         with AuditStore(settings.database_url) as store:
             store.ping()
@@ -43,7 +44,7 @@ def list_jobs(
     settings = settings_of(config)
     if cluster is not None:
         check_cluster(cluster, settings)
-    with _store(settings) as store:
+    with opened_store(settings) as store:
         rows: list[JobRow] = []
         offset = 0
         while len(rows) < limit:
@@ -95,7 +96,7 @@ def _cut(text: str, length: int) -> str:
 def show_job(config: Path | None, job: str, *, as_json: bool) -> None:
     settings = settings_of(config)
     cluster, job_id = job_of(job, settings)
-    with _store(settings) as store:
+    with opened_store(settings) as store:
         life = store.latest_life(cluster, job_id)
         if life is None:
             raise Trouble(
