@@ -309,6 +309,7 @@ class LookingActivities:
                     "account": view.account,
                     "qos": view.qos,
                     "min_nodes": view.min_nodes,
+                    "overrides": request.overrides.model_dump(mode="json", exclude_none=True),
                     "requeue": view.requeue,
                     "directive": parsed.directive.model_dump(mode="json", exclude_defaults=True),
                     "start_time": view.start_time.isoformat() if view.start_time else None,

@@ -1,4 +1,4 @@
-"""What the next failure of a job would get: today's rules and budgets asked about failures that have not happened. Pure.
+"""What the next failure of a job would get: the rules and budgets of today, asked about failures yet to come. Pure.
 
 The same function decides as for real failures; nothing here is a rule of its own.
 """

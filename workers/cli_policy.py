@@ -11,12 +11,12 @@ from typing import Any
 
 from activities.audit.records import Event
 from activities.audit.store import AuditStore
-from activities.contracts import EventKind
+from activities.contracts import EventKind, JobOverrides
 from recovery.directive import Directive
 from recovery.foresight import Foreseen, JobFacts, foresee
 from recovery.policy import RULES
 from recovery.policy_file import EffectivePolicy, PolicyFile, parse
-from recovery.records import Advice, Attempt, Mode
+from recovery.records import Advice, Attempt
 from workers.cli_check import read_policy
 from workers.cli_jobs import PAGE, opened_store
 from workers.naming import job_of, settings_of
@@ -43,7 +43,7 @@ def explain(config: Path | None, job: str, *, as_json: bool) -> None:
     decisions = [Advice.model_validate(event.body) for event in events if event.kind == EventKind.ADVICE]
     refused = [event.summary for event in events if event.kind == EventKind.DIRECTIVE]
     policies = _policy_file(settings)
-    effective = _effective(policies, cluster, life.user, seen, life.mode)
+    effective = _effective(policies, cluster, life.user, seen)
     facts = JobFacts(
         cluster=cluster,
         job_id=job_id,
@@ -198,10 +198,9 @@ def _policy_file(settings: Settings) -> PolicyFile:
     return found
 
 
-def _effective(policies: PolicyFile, cluster: str, user: str, seen: dict[str, object], mode: str) -> EffectivePolicy:
+def _effective(policies: PolicyFile, cluster: str, user: str, seen: dict[str, object]) -> EffectivePolicy:
     directive = Directive.model_validate(seen.get("directive") or {})
-    # A mode that was asked for when the workflow was started by hand is only known from what came of it.
-    started = Mode(mode) if mode in {one.value for one in Mode} else None
+    started = JobOverrides.model_validate(seen.get("overrides") or {})
     return policies.resolve(
         cluster,
         str(seen.get("partition") or ""),
@@ -209,7 +208,8 @@ def _effective(policies: PolicyFile, cluster: str, user: str, seen: dict[str, ob
         directive,
         qos=str(seen.get("qos") or ""),
         user=user,
-        mode=started,
+        mode=started.mode,
+        policy=started.policy,
     )
 
 
@@ -225,12 +225,14 @@ def _all_events(store: AuditStore, cluster: str, job_id: str, life_id: int) -> l
 
 def _last_policy_event(store: AuditStore, cluster: str) -> Event | None:
     last: Event | None = None
+    after = 0
     while True:
-        page = store.events(cluster, "", after_id=last.id if last is not None else 0, limit=PAGE)
+        page = store.events(cluster, "", after_id=after, limit=PAGE)
         found = [event for event in page if event.kind == EventKind.POLICY]
         last = found[-1] if found else last
-        if len(page) < PAGE or not found:
+        if len(page) < PAGE:
             return last
+        after = page[-1].id
 
 
 def _stale(policies: PolicyFile, told: Event) -> str:
