@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from recovery.directive import Directive
-from recovery.maintenance import Window, in_calendar
+from recovery.maintenance import Maintenance, Window, in_calendar
 from recovery.policy_numbers import BeforeRestart, Policy
 from recovery.policy_scopes import ClusterScope, Job, MayAsk, Name, Only, Scope, operators_mode, scopes_of
 from recovery.records import Mode, Record
@@ -304,6 +304,8 @@ _INSIDE: dict[str, type[BaseModel]] = {"may_ask": MayAsk, "only": Only, "before_
 def _known_keys(parent: Path) -> tuple[str, ...]:
     if parent and parent[-1] in _INSIDE:
         return tuple(_INSIDE[str(parent[-1])].model_fields)
+    if len(parent) > 1 and parent[-2] == "maintenance":
+        return tuple(field.alias or name for name, field in Maintenance.model_fields.items())
     shapes: dict[int, type[BaseModel]] = {0: PolicyDocument}
     if parent[:1] == ("policies",):
         shapes[2] = PolicyEntry

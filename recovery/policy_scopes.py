@@ -114,7 +114,8 @@ def scopes_of(place: ClusterScope, job: Job) -> Ranks:
         ("user", job.user, place.users),
     )
     for kind, name, known in kinds:
-        ranks.append([(f"{kind} {part}", known[part]) for part in name.split(",") if part in known])
+        parts = name.split(",") if kind == "partition" else [name]
+        ranks.append([(f"{kind} {part}", known[part]) for part in parts if part in known])
     return [rank for rank in ranks if rank]
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from recovery.budgets import GENERAL, IN_ALL, LAUNCH, UNKNOWN, budgets
 from recovery.directive import Directive
 from recovery.hang import Hang, Stage
+from recovery.maintenance import Window
 from recovery.policy import RULES, Demand, Policy, Situation, decide
 from recovery.policy_numbers import OnStuck, RestartOn
 from recovery.records import (
@@ -29,6 +30,7 @@ from recovery.records import (
     Progress,
     Retry,
     Suspect,
+    ToldCode,
     Verdict,
 )
 from recovery.straggler import Straggler
@@ -104,6 +106,7 @@ class Maker:
             end_time=self.time(),
             nodes=self.nodes(),
             exit_code=self.one(0, 1, 16, 93, 143),
+            told_codes=self.one((), (), (), (ToldCode(code=self.one(16, 93, 1), node=self.one("n02", "stranger")),)),
             first_step=self.step(),
             last_step=self.step(),
             last_checkpoint=self.step(),
@@ -169,7 +172,7 @@ class Maker:
         return Straggler(attempt=attempt, since=T0, drop=0.5, usual_s=1.0, nodes=self.nodes(), how="clock")
 
     def finding(self) -> Finding:
-        if self.chance(0.3):
+        if self.random.random() < 0.3:
             return finding(detector="nodes", attempt=self.number(0, 2), signature="node.rebooted", nodes=("n02",))
         return finding(attempt=self.number(0, 2), seen_at=at(self.number(0, 100_000)), retry=self.one(*Retry))
 
@@ -209,6 +212,7 @@ class Maker:
             paused=self.chance(0.1),
             stopped=self.chance(0.1),
             dependents_started=("12346",) if self.chance(0.1) else (),
+            maintenance=(Window(begins=at(50_000), ends=at(60_000)),) if self.chance(0.2) else (),
             twins=("12347",) if self.chance(0.1) else (),
             nodes_usable=CLUSTER if self.ordinary else self.nodes(),
             nodes_known=self.one((), CLUSTER),
@@ -237,8 +241,10 @@ class Maker:
             max_node_hours_without_progress=self.random.uniform(0.1, 1000),
             max_excluded_share=self.random.uniform(0.01, 1.0),
             own_fault_limit=self.number(1, 4),
-            restart_on=self.some(tuple(RestartOn), 2),
+            backoff_s=self.one(0, 10, 300),
+            purge_margin_s=self.number(10, 600),
             stop_requeued=self.chance(0.5),
+            restart_on=self.some(tuple(RestartOn), 2),
             arm_requeue=self.chance(0.5),
             park=self.chance(0.5),
             hang=self.one(*OnStuck),
@@ -309,7 +315,9 @@ def no_node_outside_the_allocation_is_excluded(one: Situation, policy: Policy, a
         allocation |= set(other.nodes) if other is not None else set()
     assert set(advice.exclude) <= allocation
     assert not set(advice.exclude) & {*one.view.excluded, *one.view.required_nodes}
-    assert set(advice.exclude) <= {suspect.node for suspect in one.verdict.suspects}
+    asked = {told.node for other in one.attempts for told in other.told_codes}
+    alone = allocation if len(allocation) == 1 else set()
+    assert set(advice.exclude) <= {*(suspect.node for suspect in one.verdict.suspects), *asked, *alone}
     if advice.exclude and one.nodes_known:
         left = set(one.nodes_usable) - {*one.view.excluded, *advice.exclude}
         assert len(left) >= max(1, one.view.min_nodes)
@@ -361,11 +369,47 @@ def approval_is_asked_in_approve_mode_only_and_ends_before_slurm_forgets_the_job
     assert advice.approve_within_s is not None
     parked = policy.park and advice.action is Action.RESTART
     if one.view.state.is_final and one.view.end_time is not None and not parked:
-        forgotten = one.view.end_time + timedelta(seconds=max(0, one.min_job_age_s - 60))
+        forgotten = one.view.end_time + timedelta(seconds=max(0, one.min_job_age_s - policy.purge_margin_s))
         assert advice.approve_within_s == 0 or one.now + timedelta(seconds=advice.approve_within_s) <= forgotten
 
 
+def a_foreign_requeue_stays_in_foreign_hands(one: Situation, policy: Policy, advice: Advice) -> None:
+    """What somebody else has requeued is never restarted, stopped or released; a node failure may be guarded."""
+    assert one.view is not None
+    if one.view.state is JobState.PENDING and one.view.restarts > 0 and not one.expected_restart:
+        assert advice.action is not Action.RESTART
+        launch = "launch" in one.view.reason.lower()
+        assert advice.action is not Action.RELEASE or launch
+    if one.view.state is JobState.REQUEUED:
+        assert advice.action not in CHANGES
+
+
+def a_late_start_is_given_to_restarts_only_and_never_for_long(one: Situation, policy: Policy, advice: Advice) -> None:
+    if advice.not_before is None:
+        return
+    assert advice.action is Action.RESTART
+    assert advice.not_before > one.now
+    in_the_way = [window.ends for window in one.maintenance]
+    longest = one.now + timedelta(seconds=policy.backoff_most_s)
+    assert advice.not_before <= max([longest, *in_the_way])
+
+
+def no_more_nodes_are_excluded_than_the_policys_share(one: Situation, policy: Policy, advice: Advice) -> None:
+    if one.nodes_known:
+        assert len(advice.exclude) <= max(1, int(policy.max_excluded_share * len(one.nodes_known)))
+
+
+def the_facts_are_short(one: Situation, policy: Policy, advice: Advice) -> None:
+    assert len(advice.facts) <= 20
+    assert all(0 < len(fact) <= 200 for fact in advice.facts)
+    assert advice.facts or advice.routine
+
+
 HOLDS = (
+    a_foreign_requeue_stays_in_foreign_hands,
+    a_late_start_is_given_to_restarts_only_and_never_for_long,
+    no_more_nodes_are_excluded_than_the_policys_share,
+    the_facts_are_short,
     a_restart_is_advised_only_for_an_ended_or_stuck_batch_job_that_slurm_would_requeue,
     a_running_job_is_changed_only_when_it_is_stuck,
     no_node_outside_the_allocation_is_excluded,
