@@ -10,7 +10,7 @@ from pydantic import Field
 from recovery.directive import Directive
 from recovery.hang import Hang
 from recovery.maintenance import Window
-from recovery.policy_numbers import BeforeRestart, KeepNodes
+from recovery.policy_numbers import BeforeRestart
 from recovery.records import (
     Advice,
     Attempt,
@@ -204,7 +204,6 @@ class Decision(Record):
     evidence_bytes: int = Field(default=1 << 20, description="how much of the end of each log is kept")
     before_restart: BeforeRestart | None = None
     end_steps_s: int = Field(default=0, description="end the steps of a running job first, and wait so long for it")
-    keep_nodes: KeepNodes = KeepNodes.NONE
 
 
 # ------------------------------------------------------------------------------------------------ acting

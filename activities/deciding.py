@@ -99,7 +99,6 @@ class DecidingActivities:
             evidence_bytes=policy.evidence_bytes,
             before_restart=policy.before_restart,
             end_steps_s=policy.end_steps_wait_s if 0 < policy.end_steps_from_nodes <= len(view.nodes) else 0,
-            keep_nodes=policy.keep_nodes,
             stop_requeued=policy.stop_requeued,
         )
 

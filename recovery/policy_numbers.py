@@ -40,13 +40,6 @@ class OnStuck(StrEnum):
     RESTART = "restart"
 
 
-class KeepNodes(StrEnum):
-    """Whether the healthy nodes of a restarted job are kept for it."""
-
-    NONE = "none"
-    RESERVATION = "reservation"
-
-
 class SignalTo(StrEnum):
     """Which processes of a running job get a signal."""
 
@@ -120,9 +113,6 @@ class Policy(BaseModel):
     drain the whole allocation. 0: never."""
     end_steps_wait_s: Annotated[int, Field(strict=True, ge=1, le=600)] = 30
     """Longest wait for the end of such a job, after its steps were told to end."""
-    keep_nodes: KeepNodes = KeepNodes.NONE
-    """Whether the healthy nodes of a restarted job are kept for it by a short reservation; otherwise it goes to the
-    back of the queue."""
     checkpoint_within_s: Seconds = 1800
     """Longest time from a job's start to its next completed checkpoint. A restart that would start nearer than this to
     a maintenance window is put behind the window."""

@@ -86,7 +86,10 @@ def test_a_job_whose_dependent_started_is_not_restarted(stage: Stage, dependency
 
 def test_a_job_whose_resubmitted_copy_lives_is_not_restarted(stage: Stage) -> None:
     job = stage.slurm.submit("alice", FAILS, comment="relight", name="again")
-    copy = stage.slurm.submit("alice", LIVES, name="again")
+    _seen(stage, job, "RUNNING")
+    with _worker_frozen(stage):
+        stage.slurm.wait_state(job, {"FAILED"})
+        copy = stage.slurm.submit("alice", LIVES, name="again")
     advice = _advice(stage, job, "twin")
     assert str(copy) in advice.summary
     _untouched(stage, job)

@@ -112,6 +112,24 @@ def test_a_good_policy_file_is_shown_with_what_holds_where(relight: Relight, tmp
     assert machine["policies"]["a"]["lease_s"] == 90
 
 
+def test_what_a_job_would_get_is_told_and_an_ask_beyond_its_limits_refused(relight: Relight, tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("policies: {default: {max_restarts: 4}}\nclusters: {prod: {partitions: {gpu: {mode: act}}}}\n")
+    where = ("--cluster", "prod", "--partition", "gpu")
+    fine = relight("policy", "check", str(path), *where, "--comment", '{"relight": {"max_restarts": 2}}')
+    assert (fine.code, fine.err) == (0, "")
+    assert "mode act (set by partition gpu)" in fine.out
+    beyond = relight("policy", "check", str(path), *where, "--comment", '{"relight": {"max_restarts": 50}}')
+    assert beyond.code == 1
+    assert f"refused: {path}: policies.default.max_restarts: the job asks for relight.max_restarts 50" in " ".join(
+        beyond.out.split()
+    )
+    machine = relight("policy", "check", str(path), *where, "--comment", '{"relight": {"policy": "x"}}', "--json")
+    assert machine.code == 1
+    assert (machine.json["ok"], machine.json["values"]["max_restarts"]) == (False, 4)
+    assert "policy 'x' is not one that a job may ask for" in machine.json["refused"][0]
+
+
 def test_the_rules_and_the_schema_are_printed(relight: Relight) -> None:
     assert relight("policy", "table").out.startswith("| rule | situation | advice |")
     assert {"rule", "situation", "advice"} == set(relight("policy", "table", "--json").json[0])

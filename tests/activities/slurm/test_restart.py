@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -217,7 +218,8 @@ async def test_a_resubmitted_copy_keeps_the_restart_away(site: Site) -> None:
     twin = site.submit("sleep 600", "-n1", name="train")
     found = await site.client.relatives(job)
     assert [entry.job_id for entry in found.twins] == [twin]
-    with pytest.raises(Refused, match=f"newer jobs with the name and folder of job {job} live: {twin}") as refused:
+    told = f"copies of job {job} that were submitted since it failed live: {twin}"
+    with pytest.raises(Refused, match=told) as refused:
         await site.client.restart(job, 0, deadline=soon(), start_in_s=60)
     assert refused.value.kind is RefusalKind.TWIN
     assert refused.value.detail["jobs"] == [twin]
@@ -225,6 +227,88 @@ async def test_a_resubmitted_copy_keeps_the_restart_away(site: Site) -> None:
     site.cluster.wait_state(twin, ENDED)
     assert (await site.client.restart(job, 0, deadline=soon(), start_in_s=60)).done
     site.cluster.wait_state(other, {"RUNNING"})
+
+
+async def test_runs_that_were_submitted_side_by_side_are_no_copies_of_each_other(site: Site) -> None:
+    job = site.doomed("-n1", name="sweep")
+    sibling = site.submit("exec sleep 600", "-n1", name="sweep")
+    site.fail(job)
+    assert (await site.client.relatives(job)).twins == ()
+    # It was submitted after this one had failed, though before it ended.
+    submitted = (await site.view(sibling)).submit_time
+    assert submitted is not None
+    assert [one.job_id for one in (await site.client.relatives(job, failed_at=submitted)).twins] == [sibling]
+    assert await refusal(site, job, failed_at=submitted) is RefusalKind.TWIN
+    assert (await site.client.restart(job, 0, deadline=soon(), start_in_s=60)).done
+    site.cluster.run("scancel", sibling, check=True)
+
+
+async def test_a_sibling_that_was_itself_restarted_is_no_copy(site: Site) -> None:
+    """A requeue sets a new time of submission; accounting knows the old one."""
+    job = site.doomed("-n1", name="sweep2")
+    sibling = site.running("-n1", name="sweep2")
+    site.fail(job)
+    site.cluster.run("scontrol", "requeue", sibling, check=True)
+    site.cluster.wait_state(sibling, {"PENDING", "RUNNING"})
+    view = await site.view(sibling)
+    failed = await site.view(job)
+    assert view.restarts == 1
+    assert view.submit_time is not None
+    assert failed.end_time is not None
+    assert view.submit_time >= failed.end_time
+    assert (await site.client.relatives(job)).twins == ()
+    site.cluster.run("scancel", sibling, check=True)
+
+
+@pytest.mark.parametrize(("mine", "theirs", "is_copy"), [("a", "a", True), ("a", "b", False)])
+async def test_the_folder_for_checkpoints_tells_copies_from_others(
+    site: Site, mine: str, theirs: str, is_copy: bool
+) -> None:
+    def comment(folder: str) -> str:
+        return f'{{"relight": {{"checkpoint_dir": "/ckpt/{folder}"}}}}'
+
+    job = site.submit("exit 1", "-n1", name="train", comment=comment(mine))
+    site.cluster.wait_state(job, {"FAILED"})
+    other = site.submit("exec sleep 600", "-n1", name="other" if is_copy else "train", comment=comment(theirs))
+    assert [one.job_id for one in (await site.client.relatives(job)).twins] == ([other] if is_copy else [])
+    site.cluster.run("scancel", other, check=True)
+
+
+async def test_a_running_job_is_signalled_and_no_other(site: Site) -> None:
+    heard = site.cluster.home("alice") / "heard"
+    heard.unlink(missing_ok=True)
+    script = f"trap 'echo yes > {heard}' USR1; while sleep 0.2; do :; done"
+    job = site.submit(script, "-n1", name="listens")
+    site.cluster.wait_state(job, {"RUNNING"})
+    until(lambda: site.cluster.state(job) == "RUNNING", "it runs")
+
+    async def send() -> bool:
+        return (await site.client.signal(job, 0, "USR1", deadline=soon(), to="batch")).done
+
+    assert await send()
+    until(heard.exists, "its script hears the signal", timeout_s=20)
+    with pytest.raises(Refused) as refused:
+        await site.client.signal(job, 1, "USR1", deadline=soon())
+    assert refused.value.kind is RefusalKind.STALE
+    waiting = site.submit("true", "--begin=now+600", name="waiting")
+    with pytest.raises(Refused) as refused:
+        await site.client.signal(waiting, 0, "USR1", deadline=soon())
+    assert refused.value.kind is RefusalKind.STATE_NOT_ALLOWED
+    site.cluster.run("scancel", job, waiting, check=True)
+
+
+async def test_reservations_for_maintenance_are_told_and_others_are_not(site: Site) -> None:
+    create = ("scontrol", "create", "reservation")
+    when = ("starttime=now+3600", "duration=60", "users=root")
+    site.cluster.run(*create, "reservationname=service", *when, "flags=maint,ignore_jobs", "nodes=n0[1-2]", check=True)
+    site.cluster.run(*create, "reservationname=course", *when, "flags=ignore_jobs", "nodes=n03", check=True)
+    (window,) = await site.client.maintenance()
+    assert (window.nodes, window.reason) == (("n01", "n02"), "Slurm reservation service")
+    assert (window.ends - window.begins).total_seconds() == 3600
+    assert abs((window.begins - datetime.now(UTC)).total_seconds() - 3600) < 60
+    for name in ("service", "course"):
+        site.cluster.run("scontrol", "delete", f"reservationname={name}", check=True)
+    assert await site.client.maintenance() == ()
 
 
 async def test_one_array_task_is_restarted_and_its_siblings_run_on(site: Site) -> None:
