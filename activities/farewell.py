@@ -46,9 +46,9 @@ class Farewell:
         try:
             await self.client.signal(request.job_id, request.restart_count, signal, deadline=request.deadline, to=to)
         except Refused as refused:
-            await self._tell(f"{told} refused ({refused.kind.value}): {refused.message}", f"{name}:refused")
+            await self._tell(f"{told} refused ({refused.kind.value}): {refused.message}", f"{name}:refused", done=False)
             return False
-        await self._tell(f"{told} before the restart", name)
+        await self._tell(f"{told} before the restart", name, done=True)
         return True
 
     async def _wait(self, name: str, wait_s: int, *, for_checkpoint: bool) -> bool:
@@ -61,7 +61,7 @@ class Farewell:
             if view is None or view.state is not JobState.RUNNING or view.completing:
                 return True
             if for_checkpoint and await asyncio.to_thread(self._saved, since):
-                await self._tell("a checkpoint was saved after the signal", f"{name}:saved")
+                await self._tell("a checkpoint was saved after the signal", f"{name}:saved", done=None)
                 return False
             await asyncio.sleep(LOOK_EVERY_S)
         return False
@@ -70,10 +70,15 @@ class Farewell:
         row = self.site.store.watched_job(self.request.cluster, self.request.job_id)
         return row is not None and row.checkpoint_at is not None and row.checkpoint_at >= since
 
-    async def _tell(self, summary: str, name: str) -> None:
+    async def _tell(self, summary: str, name: str, *, done: bool | None) -> None:
         request = self.request
         event = c.NewEvent(
-            key=self._key(name), kind=c.EventKind.STEP, at=_now(), attempt=request.restart_count, summary=summary
+            key=self._key(name),
+            kind=c.EventKind.WATCHDOG if done is None else c.EventKind.STEP,
+            at=_now(),
+            attempt=request.restart_count,
+            summary=summary,
+            body={} if done is None else {"action": "signal", "done": done},
         )
         await asyncio.to_thread(
             lambda: self.site.store.append(
