@@ -294,7 +294,9 @@ class LookingActivities:
         events.insert(
             0,
             c.NewEvent(
-                key=f"{request.life_id}:state:{view.restarts}:{view.state.value}:{view.completing}:{view.held}",
+                # A changed comment is a new row: what the job asks stands in it.
+                key=f"{request.life_id}:state:{view.restarts}:{view.state.value}:{view.completing}:{view.held}"
+                f":{hash_of(view.comment)}",
                 kind=c.EventKind.STATE,
                 at=_now(),
                 attempt=view.restarts,
