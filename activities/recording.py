@@ -47,6 +47,7 @@ class RecordingActivities:
                 node_count=len(current.nodes) if current is not None else 0,
                 max_restarts_at_once=policy.max_restarts_at_once,
                 max_actions_per_hour=policy.max_actions_per_hour,
+                max_restarted_nodes_per_hour=policy.max_restarted_nodes_per_hour,
                 max_excluded_share=policy.max_excluded_share,
                 cluster_nodes=len(nodes),
                 exclusion_s=policy.exclude_expiry_s,

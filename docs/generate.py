@@ -109,6 +109,9 @@ UNITS = (
     ("_per_day", "restarts"),
     ("restarts_at_once", "jobs"),
     ("actions_per_hour", "changes"),
+    ("nodes_per_hour", "nodes"),
+    ("end_steps_from_nodes", "nodes"),
+    ("_bytes", "bytes"),
     ("max_restarts", "restarts"),
     ("_codes", "exit codes"),
 )

@@ -176,6 +176,9 @@ class Policy(BaseModel):
     """Jobs of one cluster that may be restarting at the same moment."""
     max_actions_per_hour: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 60
     """Changes relight may make in one cluster within any hour."""
+    max_restarted_nodes_per_hour: Annotated[int, Field(strict=True, ge=1, le=10_000_000)] = 10_000
+    """Node-hours per hour that may be put at stake: nodes of all jobs of one cluster restarted within any hour. A job
+    that is larger by itself is restarted when no other was."""
     max_excluded_share: Share = 0.1
     """Share of the cluster's nodes that may be excluded from jobs by relight at the same time."""
     exclude_expiry_s: Annotated[int, Field(strict=True, ge=600, le=30 * 24 * 3600)] = 24 * 3600

@@ -44,7 +44,12 @@ def permit(connection: Connection, request: PermitRequest) -> PermitAnswer:
             )
         return PermitAnswer(granted=True, reason="granted before")
     state = _situation(connection, request)
-    answer = _restarts_at_once(request, state) or _actions_per_hour(request, state) or _excluded_share(request, state)
+    answer = (
+        _restarts_at_once(request, state)
+        or _actions_per_hour(request, state)
+        or _nodes_per_hour(request, state)
+        or _excluded_share(request, state)
+    )
     if answer is not None:
         return answer
     connection.execute(
@@ -84,17 +89,26 @@ def lock_cluster(connection: Connection, cluster: str, now: datetime) -> dict[st
 
 @dataclass(frozen=True)
 class _Situation:
-    """What counts now: ends of the slots, grants of the last hour (oldest first), excluded nodes and until when."""
+    """What counts now: ends of the slots, grants of the last hour (oldest first), nodes of the jobs that came back by
+    them, excluded nodes and until when."""
 
     slots: Sequence[datetime]
     grants: Sequence[datetime]
+    nodes: Sequence[tuple[datetime, int]]
     excluded: dict[str, datetime]
 
 
 def _situation(connection: Connection, request: PermitRequest) -> _Situation:
     now = request.now
     query = (
-        select(permits.c.granted_at, permits.c.slot_until, permits.c.excluded_until, permits.c.nodes)
+        select(
+            permits.c.granted_at,
+            permits.c.slot_until,
+            permits.c.excluded_until,
+            permits.c.nodes,
+            permits.c.action,
+            permits.c.node_count,
+        )  # fmt: skip
         .where(
             permits.c.cluster == request.cluster,
             or_(permits.c.granted_at > now - _HOUR, permits.c.excluded_until > now),
@@ -110,6 +124,11 @@ def _situation(connection: Connection, request: PermitRequest) -> _Situation:
     return _Situation(
         slots=sorted(row.slot_until for row in found if row.slot_until is not None and row.slot_until > now),
         grants=[row.granted_at for row in found if row.granted_at > now - _HOUR],
+        nodes=[
+            (row.granted_at, row.node_count)
+            for row in found
+            if row.granted_at > now - _HOUR and row.action in {action.value for action in _COMES_BACK}
+        ],
         excluded=excluded,
     )
 
@@ -135,6 +154,19 @@ def _actions_per_hour(request: PermitRequest, state: _Situation) -> PermitAnswer
     return _wait(
         state.grants[len(state.grants) - limit] + _HOUR,
         f"{len(state.grants)} actions within an hour on {request.cluster}, as many as max_actions_per_hour allows",
+    )
+
+
+def _nodes_per_hour(request: PermitRequest, state: _Situation) -> PermitAnswer | None:
+    """A job that is larger than the limit by itself is restarted when no other was within the hour."""
+    limit = request.max_restarted_nodes_per_hour
+    taken = sum(count for _, count in state.nodes)
+    if limit is None or request.action not in _COMES_BACK or taken == 0 or taken + request.node_count <= limit:
+        return None
+    return _wait(
+        min(granted for granted, count in state.nodes if count) + _HOUR,
+        f"jobs of {taken} nodes were restarted within an hour on {request.cluster}; "
+        f"{request.node_count} more would pass max_restarted_nodes_per_hour ({limit})",
     )
 
 

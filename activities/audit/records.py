@@ -116,6 +116,7 @@ class PermitRequest(Record):
     node_count: int = Field(default=0, description="nodes of the job")
     max_restarts_at_once: int | None = None
     max_actions_per_hour: int | None = None
+    max_restarted_nodes_per_hour: int | None = None
     max_excluded_share: float | None = Field(default=None, ge=0, le=1)
     cluster_nodes: int = Field(default=0, description="nodes the cluster has; 0: not known at the moment")
     exclusion_s: float = Field(

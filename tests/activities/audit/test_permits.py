@@ -79,6 +79,20 @@ def test_actions_per_hour_tell_when_the_next_is_due(store: AuditStore, cluster: 
     assert store.permit(fourth.model_copy(update={"now": at(3600)})).granted
 
 
+def test_nodes_of_restarted_jobs_are_counted_within_an_hour(store: AuditStore, cluster: str) -> None:
+    cap: dict[str, Any] = {"max_restarted_nodes_per_hour": 10}
+    assert store.permit(request(cluster, "1", node_count=50, **cap)).granted, "larger by itself, and the only one"
+    small = request(cluster, "2", node_count=4, **cap)
+    answer = store.permit(small)
+    assert (answer.granted, answer.until) == (False, at(3600))
+    assert "max_restarted_nodes_per_hour" in answer.reason
+    assert store.permit(request(cluster, "3", Action.STOP, node_count=4, **cap)).granted, "nothing comes back"
+    later = {"now": at(3600)}
+    assert store.permit(small.model_copy(update=later)).granted
+    assert store.permit(request(cluster, "4", node_count=6, **cap, **later)).granted
+    assert not store.permit(request(cluster, "5", node_count=1, **cap, **later)).granted
+
+
 def test_no_more_nodes_are_excluded_than_the_share_allows(store: AuditStore, cluster: str) -> None:
     share: dict[str, Any] = {"max_excluded_share": 0.05}  # 5 of 100 nodes
     assert store.permit(request(cluster, "1", nodes=("n1", "n2", "n3"), **share)).granted
