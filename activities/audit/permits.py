@@ -108,7 +108,7 @@ def _situation(connection: Connection, request: PermitRequest) -> _Situation:
             permits.c.nodes,
             permits.c.action,
             permits.c.node_count,
-        )  # fmt: skip
+        )
         .where(
             permits.c.cluster == request.cluster,
             or_(permits.c.granted_at > now - _HOUR, permits.c.excluded_until > now),
