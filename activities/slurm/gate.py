@@ -651,9 +651,11 @@ def first_submit(slurm: Slurm, row: Dict[str, bytes], asked: List[int]) -> Optio
         rows = attempts(slurm, job_name(row)) or []
     except Refusal:
         rows = []
-    if len(rows) <= restarts:
+    if rows and rows[-1]["Submit"] == text(row["SubmitTime"]):  # accounting knows the newest attempt already
+        rows = rows[:-1]
+    if len(rows) < restarts:
         return None
-    return epoch(rows[-restarts - 1]["Submit"].encode("ascii", "replace"))
+    return epoch(rows[-restarts]["Submit"].encode("ascii", "replace"))
 
 
 def follows(row: Dict[str, bytes], own: Dict[str, bytes], same: Sequence[str], ended: int) -> bool:
