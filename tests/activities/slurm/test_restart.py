@@ -280,7 +280,6 @@ async def test_a_running_job_is_signalled_and_no_other(site: Site) -> None:
     script = f"trap 'echo yes > {heard}' USR1; while sleep 0.2; do :; done"
     job = site.submit(script, "-n1", name="listens")
     site.cluster.wait_state(job, {"RUNNING"})
-    until(lambda: site.cluster.state(job) == "RUNNING", "it runs")
 
     async def send() -> bool:
         return (await site.client.signal(job, 0, "USR1", deadline=soon(), to="batch")).done
