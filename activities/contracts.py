@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from recovery.attribution import About, AskedPhase, Attribution, EvidenceLine
 from recovery.directive import Directive
 from recovery.hang import Hang
 from recovery.records import (
@@ -39,6 +40,7 @@ ARM = "arm"
 SAVE_EVIDENCE = "save_evidence"
 RECORD = "record"
 CLOSE_JOB = "close_job"
+ATTRIBUTE = "attribute"
 SWEEP = "sweep"
 
 
@@ -55,6 +57,9 @@ def sweep_queue(cluster: str) -> str:
 
 
 EVIDENCE_QUEUE = "relight-evidence"
+
+ATTRIBUTION_QUEUE = "relight-attribution"
+"""Asks services outside; what is slow there holds up nothing else."""
 
 
 # ------------------------------------------------------------------------------------------------ opening
@@ -126,6 +131,21 @@ class DependentView(Record):
     never_satisfied: bool = False
 
 
+class AttributionWanted(Record):
+    """That somebody outside is to be asked about a fault, as the configuration says; once for each `about`."""
+
+    about: About = About.ENDED
+    signal: str = Field(description="how it was noticed: the ending Slurm tells, or hang")
+    subject: JobView = Field(description="the job in the attempt that is asked about")
+    wait_s: float = Field(default=0, description="longest wait before deciding; 0: nothing waits for an answer")
+    slow_s: float = Field(default=0, description="deadline of the thorough question beside; 0: not asked")
+    counts: bool = Field(default=False, description="the rules cannot tell, so that an answer may add suspects")
+
+    @property
+    def key(self) -> str:
+        return f"{self.subject.restarts}:{self.about.value}"
+
+
 class Examination(Record):
     """What a look showed. Everything `decide` may know travels in here, and so stands in the history."""
 
@@ -150,6 +170,7 @@ class Examination(Record):
     min_job_age_s: int = 300
     accounting_lag: bool = Field(default=False, description="COMPLETING and accounting has no word yet: look again")
     frozen: str = Field(default="", description="reason why the cluster must not be touched now (STOP file, …)")
+    attribution: AttributionWanted | None = Field(default=None, description="None: nobody outside is asked")
 
 
 # ------------------------------------------------------------------------------------------------ deciding
@@ -177,6 +198,7 @@ class DecideJob(Record):
     force: Force | None = None
     by_hand: bool = False
     now: Time | None = Field(default=None, description="workflow time of the decision")
+    attributions: tuple[Attribution, ...] = Field(default=(), description="what outside answers say of this fault")
 
 
 class Decision(Record):
@@ -196,6 +218,31 @@ class Decision(Record):
     park: bool = False
     park_s: int = Field(default=43_200, description="start time of a parked job: now + this")
     stop_requeued: bool = False
+
+
+# ------------------------------------------------------------------------------------------------ asking outside
+
+
+class AttributeJob(Record):
+    """One question about one fault to every configured provider. Answers are on record when it returns."""
+
+    cluster: str
+    job_id: str
+    life_id: int
+    phase: AskedPhase
+    wanted: AttributionWanted
+    lines: tuple[EvidenceLine, ...] = Field(default=(), description="of the findings, unmasked")
+    deadline_s: float
+    verdict: Verdict | None = Field(default=None, description="slow phase: what was decided upon")
+    sessions: dict[str, str] = Field(default_factory=dict, description="slow phase: sessions of the fast one")
+    workflow_id: str = ""
+    run_id: str = ""
+
+
+class AttributionAnswers(Record):
+    """What each provider said, or why it said nothing."""
+
+    attributions: tuple[Attribution, ...] = ()
 
 
 # ------------------------------------------------------------------------------------------------ acting
@@ -297,6 +344,7 @@ class EventKind:
     OPENED = "opened"
     STATE = "state"
     FINDING = "finding"
+    ATTRIBUTION = "attribution"
     VERDICT = "verdict"
     ADVICE = "advice"
     PLAN = "plan"

@@ -13,6 +13,7 @@ from temporalio import activity
 from activities import contracts as c
 from activities.site import Site
 from recovery.attempts import view_of_earlier
+from recovery.attribution import refined
 from recovery.blame import attribute
 from recovery.policy import decide
 from recovery.records import Attempt, JobState, JobView, Verdict
@@ -41,7 +42,7 @@ class DecidingActivities:
             policy=request.overrides.policy,
         )
         row, previous = split_rows(view, seen.rows)
-        verdict = verdict_of(seen)
+        verdict = refined(verdict_of(seen), request.attributions, seen.findings, failing_view(seen))
         situation = Situation(
             now=request.now or datetime.now(UTC),
             view=view,

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from temporalio import activity
 
 from activities import contracts as c
+from activities.attribution.wanted import wanted
 from activities.audit.records import Watched
 from activities.heartbeat import heartbeating
 from activities.judging import after_the_fact, judgements
@@ -185,7 +186,7 @@ class LookingActivities:
         attempts = with_attempts(attempts, [current])
         attempts = with_restarters(attempts, view.restarts, ours=expected, requeue_exit=facts.requeue_exit)
         await asyncio.to_thread(self._write, request, view, watched, findings, attempts, notes)
-        return c.Examination(
+        seen = c.Examination(
             view=view,
             rows=rows[-MAX_ROWS:],
             accounting=accounting,
@@ -208,6 +209,8 @@ class LookingActivities:
             accounting_lag=view.state is JobState.COMPLETING,
             frozen=frozen,
         )
+        asked = wanted(self.site.attributors, seen, paused=request.paused)
+        return seen.model_copy(update={"attribution": asked}) if asked is not None else seen
 
     async def _measured(self, cluster: str, subject: JobView, progress: Progress, *, over: bool) -> tuple[Finding, ...]:
         """What metrics found about the attempt, for the first time in a round that begins now where it is over."""

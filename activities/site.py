@@ -13,6 +13,7 @@ from pathlib import Path
 
 from temporalio.exceptions import ApplicationError
 
+from activities.attribution.provider import Attributors
 from activities.audit.store import AuditStore
 from activities.slurm.client import SlurmClient
 from activities.sweep_cursor import SweepCursor, read_cursor
@@ -79,6 +80,8 @@ class Site:
     sweep_interval_s: float = 2.0
     metrics: Mapping[str, MetricsWatch] = field(default_factory=dict)
     """By cluster."""
+    attributors: Attributors | None = None
+    """Who outside is asked about a fault; None: nobody."""
     _nodes: dict[str, tuple[float, tuple[NodeView, ...]]] = field(default_factory=dict)
     _facts: dict[str, tuple[float, ClusterFacts]] = field(default_factory=dict)
     _frozen: dict[str, tuple[float, str]] = field(default_factory=dict)

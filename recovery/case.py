@@ -150,7 +150,9 @@ class Case:
         chosen: list[str] = []
         for suspect in sorted(situation.verdict.suspects, key=_surest_first):
             node = suspect.node
-            fit = at_once and (weak_too or suspect.confidence is not Confidence.LOW)
+            # Somebody outside says nothing about the class, and a weak word of theirs is never enough the first time.
+            outside = bool(suspect.by)
+            fit = (at_once or outside) and ((weak_too and not outside) or suspect.confidence is not Confidence.LOW)
             if node not in self.allocation or node in taken or node in view.required_nodes or node in chosen:
                 continue
             if not fit and node not in before:

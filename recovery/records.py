@@ -337,6 +337,7 @@ class Suspect(Record):
     how: str
     confidence: Confidence
     trusted: bool = False
+    by: str = Field(default="", description="who outside named it; empty: the built-in rules. Never counts elsewhere")
 
 
 class Verdict(Record):

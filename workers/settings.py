@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints,
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from recovery.yaml_lines import Lines, Problem, dotted, read_lines
+from workers.settings_attribution import AttributionSettings, ChatSettings, MaskSettings, ServiceSettings
 from workers.settings_logs import LogsSettings
 from workers.settings_prometheus import PrometheusSettings
 
@@ -147,6 +148,7 @@ class Settings(BaseSettings):
     """More fault catalogues, beside the built-in one."""
     sweep: SweepSettings = SweepSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    attribution: AttributionSettings = AttributionSettings()
     clusters: dict[ClusterName, ClusterSettings] = Field(default_factory=dict)
     """By the name that workflow ids begin with."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -270,7 +272,7 @@ def _expected(item: Any, path: tuple[Any, ...]) -> str:
 
 
 def _is_secret(path: tuple[Any, ...]) -> bool:
-    return bool(path) and path[-1] in {"api_key", "url"}
+    return bool(path) and path[-1] in {"api_key", "url", "token"}
 
 
 def _known(parent: tuple[Any, ...]) -> str:
@@ -283,6 +285,10 @@ def _known(parent: tuple[Any, ...]) -> str:
         ("telemetry",): TelemetrySettings,
         ("telemetry", "prometheus"): PrometheusSettings,
         ("telemetry", "logs"): LogsSettings,
+        ("attribution",): AttributionSettings,
+        ("attribution", "mask"): MaskSettings,
+        ("attribution", "http"): ServiceSettings,
+        ("attribution", "chat"): ChatSettings,
     }
     below: dict[int, type[BaseModel]] = {2: ClusterSettings, 3: GateSettings}
     shape = below.get(len(parent)) if parent[:1] == ("clusters",) else shapes.get(parent)

@@ -23,6 +23,7 @@ from temporalio.worker import Worker
 
 import workflows as own_workflows
 from activities import contracts as c
+from activities.attributing import AttributingActivities
 from activities.audit.store import AuditStore, AuditUnavailable, SchemaTooNew, UnfitDatabase
 from activities.deciding import DecidingActivities
 from activities.looking import LookingActivities
@@ -34,6 +35,7 @@ from activities.stepping import SteppingActivities
 from activities.sweeping import SweepingActivities
 from recovery.faults.catalogue import Catalogue, CatalogueError
 from recovery.policy_file import PolicyFileError
+from workers.attribution import attributors
 from workers.connect import TemporalAway, connect
 from workers.namespace import check_namespace
 from workers.sandbox import runner
@@ -129,6 +131,7 @@ def _site(settings: Settings) -> Site:
         evidence_dir=settings.evidence_dir,
         sweep_interval_s=settings.sweep.interval_s,
         metrics={name: metrics_watch(settings, name, catalogue) for name in settings.clusters},
+        attributors=attributors(settings),
     )
 
 
@@ -165,6 +168,16 @@ def _workers(client: Client, site: Site, settings: Settings) -> list[Worker]:
             graceful_shutdown_timeout=grace,
         )
     ]
+    if site.attributors is not None:
+        made.append(
+            Worker(
+                client,
+                task_queue=c.ATTRIBUTION_QUEUE,
+                activities=[AttributingActivities(site).attribute],
+                max_concurrent_activities=32,
+                graceful_shutdown_timeout=grace,
+            )
+        )
     for name in settings.clusters:
         made += [
             Worker(

@@ -18,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from recovery.records import Action, Advice, Attempt, JobState, JobView, Mode
     from workflows import telling, timings
     from workflows.acting import Acting
+    from workflows.attributing import Attributing
     from workflows.conversation import Conversation
     from workflows.ledger import cause
     from workflows.messages import StartRecovery
@@ -28,7 +29,7 @@ FAILURES = frozenset({JobState.FAILED, JobState.NODE_FAIL, JobState.BOOT_FAIL, J
 
 
 @workflow.defn(name="JobRecovery")
-class JobRecovery(Acting, Conversation):
+class JobRecovery(Acting, Attributing, Conversation):
     """Recovery of one job; the workflow id is `<cluster>-<job id>`, so a job never has two minds."""
 
     @workflow.init
@@ -87,7 +88,12 @@ class JobRecovery(Acting, Conversation):
         if self._died_where_it_must_not(view):
             await self._count_our_own_fault(view)
             return
+        wanted = self._wanted(examination)
+        if wanted is not None:
+            await self._ask_before_deciding(wanted, examination)
         decision = await self._decide(examination)
+        if wanted is not None:
+            self._ask_beside(wanted, examination, decision.verdict)
         if not decision.advice.acts and await self._keep_exclusions(view):
             return
         await self._follow(view, examination, decision)
@@ -274,6 +280,7 @@ class JobRecovery(Acting, Conversation):
             force=state.force,
             by_hand=state.by_hand,
             now=workflow.now(),
+            attributions=state.attributions,
         )
         decision: c.Decision = await workflow.execute_local_activity(
             c.DECIDE,

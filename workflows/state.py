@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from activities.contracts import Force, JobOverrides
+from recovery.attribution import Attribution
 from recovery.records import Action, Advice, Finding, JobState, Mode, Nodes, Outcome, Progress, Time, Verdict
 
 TIMELINE_LENGTH = 60
@@ -112,6 +113,8 @@ class RecoveryState(BaseModel):
     progress: Progress = Progress()
     attempts: int = 0
     last_finding: Finding | None = None
+    asked: str = Field(default="", description="fault that somebody outside was asked about last")
+    attributions: tuple[Attribution, ...] = Field(default=(), description="what was answered in time")
     verdict: Verdict | None = None
     advice: Advice | None = None
     advice_key: str = Field(default="", description="what the shown advice was about: it is recorded once")

@@ -37,6 +37,9 @@ CHANGE_RETRY = RetryPolicy(
 """For Slurm changes: each try looks before it acts and the gate refuses it after the step's own deadline,
 so a late try changes nothing."""
 
+ATTRIBUTION_GRACE = timedelta(seconds=30)
+"""A slow answer may wait this long for a free worker."""
+
 ONCE = RetryPolicy(maximum_attempts=1)
 SWEEP_RETRY = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=1.0, maximum_interval=timedelta(seconds=5)
