@@ -201,8 +201,8 @@ def straggler_of(case: Case) -> Straggler | None:
     return lag if running else None
 
 
-def _surest_first(suspect: Suspect) -> tuple[int, int, str]:
-    return _STRENGTH[suspect.confidence], 0 if suspect.trusted else 1, suspect.node
+def _surest_first(suspect: Suspect) -> tuple[int, int, bool, str]:
+    return _STRENGTH[suspect.confidence], 0 if suspect.trusted else 1, bool(suspect.by), suspect.node
 
 
 def build_case(situation: Situation, view: JobView, policy: Policy) -> Case:

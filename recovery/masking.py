@@ -71,7 +71,7 @@ def masked(text: str, rules: MaskRules, names: Sequence[str] = ()) -> str:
         data = expression(_MAIL).sub(rb"USER", data)
         for name in names:
             if len(name) >= SHORTEST_NAME:
-                data = expression(_word(name)).sub(rb"\1USER", data)
+                data = expression(_word(name)).sub(rb"\1USER\2", data)
     return data.decode("utf-8", "replace")
 
 
@@ -91,6 +91,7 @@ def _without_folders(match: Any) -> bytes:
 
 
 def _word(name: str) -> str:
-    """The name as a word of its own, also between `_` and digits."""
-    quoted = "".join(letter if letter.isalnum() else f"\\{letter}" for letter in name if ord(letter) < 256)
-    return rf"(?i)(^|[^A-Za-z]){quoted}\b"
+    """The name as a word of its own, also beside `_` and digits."""
+    letters = name.encode("utf-8", "surrogateescape")
+    quoted = "".join(chr(one) if one < 128 and chr(one).isalnum() else f"\\x{one:02x}" for one in letters)
+    return rf"(?i)(^|[^A-Za-z]){quoted}(\b|[_0-9])"
