@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -86,6 +86,10 @@ class Scripted:
     decided: list[c.DecideJob] = field(default_factory=list)
     step_fails: int = 0
     first_step: int | None = None
+    wanted: c.AttributionWanted | None = None
+    answer: Callable[[c.AttributeJob], Awaitable[c.AttributionAnswers]] | None = None
+    """None: nobody serves the queue of attribution."""
+    questions: list[c.AttributeJob] = field(default_factory=list)
 
     @activity.defn(name=c.OPEN_JOB)
     async def open_job(self, request: c.OpenJob) -> c.JobOpening:
@@ -97,7 +101,21 @@ class Scripted:
         found = (finding(self.view.restarts),) if self.view is not None and self.view.state.is_final else ()
         attempt = self.view.restarts if self.view is not None else 0
         progress = Progress(attempt=attempt, first_step=self.first_step, step=self.first_step)
-        return c.Examination(view=self.view, findings=found, accounting=True, progress=progress)
+        return c.Examination(
+            view=self.view, findings=found, accounting=True, progress=progress, attribution=self._asks()
+        )
+
+    def _asks(self) -> c.AttributionWanted | None:
+        """As the real one: asked about the end of an attempt, at every look at it."""
+        if self.wanted is None or self.view is None or self.view.state is not JobState.FAILED:
+            return None
+        return self.wanted.model_copy(update={"subject": self.view})
+
+    @activity.defn(name=c.ATTRIBUTE)
+    async def attribute(self, request: c.AttributeJob) -> c.AttributionAnswers:
+        self.questions.append(request)
+        assert self.answer is not None
+        return await self.answer(request)
 
     @activity.defn(name=c.DECIDE)
     async def decide(self, request: c.DecideJob) -> c.Decision:
@@ -221,6 +239,7 @@ async def serving(client: Client, script: Scripted, *, cluster: str = CLUSTER) -
             (c.workflow_queue(cluster), [JobRecovery], [script.decide]),
             (c.slurm_queue(cluster), [], script.all_activities()),
             (c.EVIDENCE_QUEUE, [], [script.save_evidence]),
+            *([(c.ATTRIBUTION_QUEUE, [], [script.attribute])] if script.answer is not None else []),
         ):
             worker = Worker(client, task_queue=queue, workflows=flows, activities=acts, workflow_runner=runner())
             await stack.enter_async_context(worker)
