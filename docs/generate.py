@@ -20,11 +20,13 @@ sys.path.insert(0, str(HERE.parent))
 from pydantic import BaseModel, SecretStr  # noqa: E402
 from typer.main import get_command  # noqa: E402
 
+from activities.attribution.service import AttributionRequest  # noqa: E402
 from activities.audit.tables import AuditTable  # noqa: E402
 from recovery import policy_file, records, scheduler  # noqa: E402
 from recovery.evidence import _SILENCES  # noqa: E402
 from recovery.faults import catalogue  # noqa: E402
 from recovery.faults.signature import FIELDS  # noqa: E402
+from recovery.grounding import answer_schema  # noqa: E402
 from recovery.policy import rules_table_markdown  # noqa: E402
 from recovery.policy_numbers import Policy  # noqa: E402
 from workers.cli import app  # noqa: E402
@@ -358,7 +360,12 @@ def rewritten(text: str, page: str) -> str:
 def outputs() -> dict[Path, str]:
     """Every file that has generated parts, and what should stand in it."""
     found = {page: rewritten(page.read_text(encoding="utf-8"), page.name) for page in sorted(HERE.glob("*.md"))}
-    schemas = {"policy": policy_file.json_schema(), "catalogue": catalogue.schema()}
+    schemas = {
+        "policy": policy_file.json_schema(),
+        "catalogue": catalogue.schema(),
+        "attribution-request": AttributionRequest.model_json_schema(),
+        "attribution-answer": answer_schema(),
+    }
     for name, schema in schemas.items():
         found[HERE / "reference" / f"{name}.schema.json"] = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
     return found

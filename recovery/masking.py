@@ -24,6 +24,7 @@ _SECRETS = (
     (r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*", rb"***"),
     (r"([a-zA-Z][a-zA-Z0-9+.-]{1,20}://)[^/\s@]+@", rb"\1***@"),
     (r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{6,}", rb"\1\2***"),
+    (r"(?i)\b(token)(\s+)[A-Za-z0-9._~+/=-]{20,}", rb"\1\2***"),
     (r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}", rb"***"),
     (r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|nvapi-|xox[abeprs]-|AKIA|ASIA)[A-Za-z0-9_-]{10,}", rb"***"),
     (r"\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?", rb"***"),

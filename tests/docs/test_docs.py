@@ -194,6 +194,14 @@ def test_every_json_input_shown_is_json() -> None:
         assert isinstance(json.loads(one), dict)
 
 
+def test_the_attribution_request_and_answer_shown_keep_to_their_contracts(tmp_path: Path) -> None:
+    shown = [block for block in _examples("json") if block.page.name == "attribution.md"]
+    for block, name in zip(shown, ("attribution-request", "attribution-answer"), strict=True):
+        file = tmp_path / f"{name}.json"
+        file.write_text(block.text, encoding="utf-8")
+        _fits_schema(file, name)
+
+
 @pytest.mark.parametrize("kind", ["text progress", "text checkpoint"])
 def test_every_progress_line_shown_is_read(kind: str) -> None:
     (block,) = _examples(kind)

@@ -23,6 +23,7 @@ NAMES = ("alice", "physics")
         "client_secret: hush-hush, retrying",
         "wget --password hush-hush ftp://x",
         "curl -H 'Authorization: Bearer hush-hush'",
+        "Authorization: token hush-hush-hush-hush-hush",
         "proxy https://alice:hush-hush@proxy.example:3128/x",
         "git clone https://hush-hush@git.example/x",
         "-----BEGIN RSA PRIVATE KEY-----\nhush-hush",

@@ -135,6 +135,9 @@ class Desk:
         }
         return c.AttributeJob(**{**usual, **more})
 
+    def print(self, text: str) -> None:
+        Path(self.job.stdout).write_text(text)
+
     def rows(self) -> list[Any]:
         return [one for one in self.store.events("prod", "12345") if one.kind == c.EventKind.ATTRIBUTION]
 
@@ -169,7 +172,7 @@ async def test_no_answer_is_on_record_too(desk: Desk, double: AttributionDouble)
 
 
 async def test_every_provider_is_asked_and_one_cannot_spoil_another(desk: Desk, double: AttributionDouble) -> None:
-    (Path(desk.job.stdout)).write_text("first\n" * 500 + "token=hush-hush\nSegmentation fault on n03\n")
+    desk.print("begins\n" * 500 + "token=hush-hush\nSegmentation fault on n03\n")
 
     def say(call: Any) -> None:
         if "messages" in call.body:
@@ -191,7 +194,7 @@ async def test_every_provider_is_asked_and_one_cannot_spoil_another(desk: Desk, 
     assert [one.status.value for one in answers.attributions] == ["nonsense", "answered"]
     assert [one.node for one in answers.attributions[1].suspects] == ["n03"], answers.attributions[1].dropped
     assert "hush" not in str(double.asked)
-    assert "first" not in str(double.asked[0])
+    assert "begins" not in str(double.asked)
     assert len(desk.rows()) == 2
 
 
