@@ -13,7 +13,9 @@ from datetime import UTC, datetime, timedelta
 from temporalio import activity
 
 from activities import contracts as c
+from activities.attempt_log import LogWords, words_of_attempt
 from activities.audit.records import Watched
+from activities.blind_time import blind_summaries
 from activities.heartbeat import heartbeating
 from activities.judging import after_the_fact, judgements
 from activities.outages import outages_retried
@@ -23,7 +25,7 @@ from activities.slurm.client import SlurmClient
 from activities.slurm.errors import Refused, SlurmdbdAway
 from activities.slurm.placement import as_if_heard, nobody_is_heard, usable_nodes
 from activities.sweep_cursor import SweepCursor, read_cursor
-from activities.telemetry.joblog import read_attempt
+from activities.telemetry.joblog import AttemptLog
 from recovery.attempts import (
     attempts_in_accounting,
     current_attempt,
@@ -164,9 +166,12 @@ class LookingActivities:
         if in_question is not None:
             findings = scheduler_findings(view, row, now, own_stop=request.own_stop)
         if reads and subject.state is not JobState.COMPLETED:
-            told, log_progress, has_output, notes = await asyncio.to_thread(
-                self._read_log, subject, cursor, parsed.directive, now
-            )
+            own = _own_dialect(parsed.directive)
+
+            def understood(log: AttemptLog) -> LogWords:
+                return self._understood(log, subject, own, now)
+
+            told, log_progress, has_output, notes = await words_of_attempt(self.site, subject, cursor, understood)
             findings = (*findings, *told)[:MAX_FINDINGS]
         progress = _progress(view, watched)
         attempts = with_attempts(known, _from_accounting(view, rows))
@@ -227,21 +232,20 @@ class LookingActivities:
         store = self.site.store
         return store.attempts(request.life_id), store.watched_job(request.cluster, request.job_id)
 
-    def _read_log(
-        self, view: JobView, cursor: SweepCursor, directive: Directive, now: datetime
-    ) -> tuple[tuple[Finding, ...], Progress, bool, tuple[str, ...]]:
+    def _understood(self, log: AttemptLog, view: JobView, own: Dialect | None, now: datetime) -> LogWords:
         """Findings and progress of an attempt's log, whether it printed anything, and what was in the way."""
-        log = read_attempt(view, cursors=cursor.by_path)
-        reader = LogReader(self.site.catalogue, own=_own_dialect(directive))
+        reader = LogReader(self.site.catalogue, own=own)
         for part in log.parts:
             reader.next_file(part.path, offset=part.offset)
             for chunk in part.chunks():
                 reader.feed(chunk)
         reader.finish()
-        findings = reader.findings(view.restarts, view, now)
-        progress = reader.progress.progress(view.restarts, at=now)
-        has_output = log.blind or any(part.data for part in log.parts)
-        return findings, progress, has_output, log.notes
+        return LogWords(
+            findings=reader.findings(view.restarts, view, now),
+            progress=reader.progress.progress(view.restarts, at=now),
+            has_output=log.blind or any(part.data for part in log.parts),
+            notes=log.notes,
+        )
 
     def _write(
         self,
@@ -293,6 +297,17 @@ class LookingActivities:
                     at=_now(),
                     attempt=view.restarts,
                     summary=f"steps go on after all ({over.summary})"[:900],
+                )
+            )
+        blind = read_cursor(watched.cursor).blind if watched is not None else ()
+        for key, summary in blind_summaries(blind, view.restarts, over=not view.state.is_alive).items():
+            events.append(
+                c.NewEvent(
+                    key=f"{request.life_id}:blind-time:{key}",
+                    kind=c.EventKind.WATCHDOG,
+                    at=_now(),
+                    attempt=view.restarts,
+                    summary=summary[:900],
                 )
             )
         if notes:

@@ -17,6 +17,7 @@ from activities.audit.store import AuditStore
 from activities.slurm.client import SlurmClient
 from activities.sweep_cursor import SweepCursor, read_cursor
 from activities.telemetry.metrics import MetricsWatch
+from activities.telemetry.store_follow import LogStore
 from recovery.faults.catalogue import Catalogue
 from recovery.measured import JobMetrics, MeasuredJob
 from recovery.policy_file import PolicyFile, PolicyFileError
@@ -79,6 +80,8 @@ class Site:
     sweep_interval_s: float = 2.0
     metrics: Mapping[str, MetricsWatch] = field(default_factory=dict)
     """By cluster."""
+    logs: Mapping[str, LogStore] = field(default_factory=dict)
+    """By cluster; where there is none the jobs' own files are read."""
     _nodes: dict[str, tuple[float, tuple[NodeView, ...]]] = field(default_factory=dict)
     _facts: dict[str, tuple[float, ClusterFacts]] = field(default_factory=dict)
     _frozen: dict[str, tuple[float, str]] = field(default_factory=dict)
@@ -132,6 +135,11 @@ class Site:
     def is_measured(self, cluster: str) -> bool:
         watch = self.metrics.get(cluster)
         return watch is not None and watch.configured
+
+    def reads_files(self, cluster: str) -> bool:
+        """Whether jobs' own output files count at all."""
+        store = self.logs.get(cluster)
+        return store is None or store.files_first
 
     def sweep_cursor(self, cluster: str, job_id: str) -> SweepCursor:
         """What the sweep remembers of the job."""

@@ -5,19 +5,35 @@ from __future__ import annotations
 from pydantic import Field, ValidationError
 
 from activities.telemetry.joblog import LogCursor
+from activities.telemetry.logsource import JobCursor
 from recovery.hang import Hang
 from recovery.pace import Pace
-from recovery.records import Record
+from recovery.records import Record, Time
 from recovery.straggler import Straggler
 
 MAX_CHILDREN = 200
 MAX_LOGS = 8
 
 
+MAX_BLIND = 4
+"""Stretches of blind time that are remembered of a job, the newest."""
+
+
+class BlindTime(Record):
+    """A stretch of time in which a job's log could not be read."""
+
+    attempt: int
+    begin: Time
+    end: Time | None = Field(default=None, description="None: it lasts")
+    why: str = ""
+
+
 class SweepCursor(Record):
     """Log offsets, dependents seen, which fault was told, how the job goes and what is the matter with it."""
 
     logs: tuple[LogCursor, ...] = ()
+    store: JobCursor | None = Field(default=None, description="how far the log store was read")
+    blind: tuple[BlindTime, ...] = Field(default=(), description="when the log could not be read, newest last")
     children: tuple[str, ...] = ()
     attempt: int = 0
     state: str = ""

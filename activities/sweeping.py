@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
@@ -24,12 +24,17 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities import contracts as c
 from activities.audit.records import Watched
 from activities.audit.trouble import AuditUnavailable
+from activities.blind_time import with_blind_time
 from activities.pulse import Key, Pulse, own_progress
 from activities.site import Site
 from activities.slurm.answers import SweepRow
 from activities.slurm.errors import SlurmError
 from activities.sweep_cursor import MAX_CHILDREN, SweepCursor, read_cursor
-from activities.telemetry.logwatch import LogWatch
+from activities.telemetry.joblog import can_read
+from activities.telemetry.logsource import read_job
+from activities.telemetry.logwatch import LogLook, LogWatch, watched_files
+from activities.telemetry.store_feed import StoreFeed
+from activities.telemetry.store_follow import Followed, StoreFollower
 from recovery.directive import parse_comment
 from recovery.measured import JobMetrics
 from recovery.records import JobState, Progress
@@ -72,6 +77,7 @@ class SweepingActivities:
         self._tried: dict[str, str] = {}
         self._logs = LogWatch(site.catalogue)
         self._pulse = Pulse(site)
+        self._stores = {cluster: StoreFollower(store.source) for cluster, store in site.logs.items()}
 
     @activity.defn(name=c.SWEEP)
     async def sweep(self, request: c.SweepRequest) -> c.SweepReport:
@@ -129,13 +135,15 @@ class SweepingActivities:
         alive: set[Key] = set()
         await self._pulse.look_at_nodes(cluster, rows)
         measured = await self._pulse.measured(cluster, [row for row in rows if row.job_id in watched])
+        cursors = {job_id: read_cursor(known.cursor) for job_id, known in watched.items()}
+        feeds = await self._feeds(cluster, rows, watched, cursors)
         for row in rows:
             known = watched.pop(row.job_id, None)
             if known is None:
                 if self._is_new(cluster, row):
                     starts.append(row)
                 continue
-            seen = await self._look_at(known, row, links, measured.get(row.job_id))
+            seen = await self._look_at(known, cursors[row.job_id], row, links, measured.get(row.job_id), feeds)
             if seen.news:
                 signals[row.job_id] = (row.state.value, seen.news)
             if seen.row is not known:
@@ -189,21 +197,58 @@ class SweepingActivities:
 
     # -------------------------------------------------------------------------------------------- one job
 
+    async def _feeds(
+        self,
+        cluster: str,
+        rows: Sequence[SweepRow],
+        watched: Mapping[str, Watched],
+        cursors: Mapping[str, SweepCursor],
+    ) -> dict[str, StoreFeed | None]:
+        """What the log store has of the jobs that it counts for, by job; None where it has not answered yet."""
+        store = self.site.logs.get(cluster)
+        if store is None:
+            return {}
+        wanted = [row for row in rows if row.job_id in watched and _has_log(row)]
+        if store.files_first:
+            filed = await asyncio.to_thread(lambda: {row.job_id for row in wanted if _has_file(watched[row.job_id])})
+            wanted = [row for row in wanted if row.job_id not in filed]
+        followed = [
+            Followed(
+                read_job(row.job_id, row.raw_id, datetime.fromtimestamp(row.start, UTC)),
+                row.restarts,
+                cursors[row.job_id].store,
+            )
+            for row in wanted
+            if row.start is not None
+        ]
+        feeds = await self._stores[cluster].follow(followed)
+        return {row.job_id: feeds.get(row.job_id) for row in wanted}
+
     async def _look_at(
-        self, known: Watched, row: SweepRow, links: Mapping[str, tuple[str, ...]], metrics: JobMetrics | None
+        self,
+        known: Watched,
+        before: SweepCursor,
+        row: SweepRow,
+        links: Mapping[str, tuple[str, ...]],
+        metrics: JobMetrics | None,
+        feeds: Mapping[str, StoreFeed | None],
     ) -> _Seen:
         """What is new about one watched job: in the scheduler's row, in its logs, in how it goes."""
-        before = read_cursor(known.cursor)
         cursor = _with_links(before, row, links)
         news = ["state"] if row.seen != known.seen else []
         update: dict[str, object] = {"seen": row.seen} if news else {}
         running = row.state is JobState.RUNNING and not row.completing
         waiting = row.state is JobState.PENDING and row.restarts > 0 and before.attempt != row.restarts
-        if running or row.completing or row.state.is_final or waiting:
+        stored = row.job_id in feeds
+        if (waiting and self.site.reads_files(known.cluster)) or stored or _has_log(row):
             own, progress = own_progress(row.comment), _progress_of(known, row.restarts)
-            look = await asyncio.to_thread(
-                lambda: self._logs.look(known, cursor, row.restarts, progress, waiting=waiting, own=own)
-            )
+
+            def read() -> LogLook:
+                if stored:
+                    return self._logs.look_at_feed(feeds[row.job_id], cursor, row.restarts, progress, own=own)
+                return self._logs.look(known, cursor, row.restarts, progress, waiting=waiting, own=own)
+
+            look = await asyncio.to_thread(read)
             cursor = look.cursor
             if look.changed:
                 update |= _columns(row.restarts, look.progress)
@@ -211,7 +256,8 @@ class SweepingActivities:
                 news.append("progress")
             if look.new_faults:
                 news.append("fault")
-            if running:
+            if running and look.asked:
+                cursor = with_blind_time(cursor, look, row.restarts, _now())
                 cursor = self._pulse.feel(known.cluster, row, known.life_id, look, cursor, _now(), metrics=metrics)
         elif row.state in ON_NODES:
             cursor = self._pulse.feel(known.cluster, row, known.life_id, None, cursor, _now())
@@ -280,6 +326,15 @@ class SweepingActivities:
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         )
         return ""
+
+
+def _has_log(row: SweepRow) -> bool:
+    """Whether the job's current attempt prints, or has printed."""
+    return row.state is JobState.RUNNING or row.completing or row.state.is_final
+
+
+def _has_file(known: Watched) -> bool:
+    return any(can_read(path, known.uid) for path in watched_files(known))
 
 
 def _links(rows: list[SweepRow]) -> dict[str, tuple[str, ...]]:

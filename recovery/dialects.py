@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from recovery.directive import MAX_PROGRESS
 from recovery.faults.expressions import ExpressionError, expression, said
-
-OWN_CHARACTERS = 500
-"""Longest expression that a job may bring."""
 
 
 class DialectError(ValueError):
@@ -105,8 +103,8 @@ CHECKPOINT_MARK = (
 
 def own_dialect(text: str) -> Dialect:
     """The dialect of a job's own `progress` expression. Raises DialectError with what to write instead."""
-    if len(text) > OWN_CHARACTERS:
-        reason = f"has {len(text)} characters, at most {OWN_CHARACTERS} are taken; shorten it"
+    if len(text) > MAX_PROGRESS:
+        reason = f"has {len(text)} characters, at most {MAX_PROGRESS} are taken; shorten it"
         raise DialectError(f"the progress expression {reason}")
     try:
         step = expression(text)

@@ -21,6 +21,9 @@ KEY = "relight"
 ALIAS = "APS"
 """NVIDIA's autonomous job recovery key, accepted so that existing scripts work unchanged."""
 
+MAX_PROGRESS = 512
+"""Longest expression for progress lines (characters) that a job may bring."""
+
 MAX_COMMENT = 16_384
 """Longest comment that is read (characters). Slurm itself takes 1,024 bytes."""
 
@@ -61,7 +64,7 @@ class _Asked(BaseModel):
     mode: Annotated[Mode, Field(strict=False)] | None = None
     max_restarts: Annotated[int, Field(ge=0, le=1000)] | None = None
     checkpoint_dir: Annotated[str, StringConstraints(pattern=r"^/[^\x00-\x1f\x7f]{0,1023}$")] | None = None
-    progress: Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,512}$")] | None = None
+    progress: Annotated[str, StringConstraints(pattern=rf"^[^\x00-\x1f\x7f]{{1,{MAX_PROGRESS}}}$")] | None = None
     paused: bool = False
     stop_codes: Annotated[list[Annotated[int, Field(ge=1, le=255)]], Field(max_length=32)] = Field(default_factory=list)
 
@@ -71,7 +74,7 @@ _EXPECTED = {
     "mode": "monitor, approve or act",
     "max_restarts": "a whole number from 0 to 1000",
     "checkpoint_dir": "an absolute path",
-    "progress": "a regular expression of at most 512 characters on one line",
+    "progress": f"a regular expression of at most {MAX_PROGRESS} characters on one line",
     "paused": "true or false",
     "stop_codes": "a list of at most 32 exit codes from 1 to 255",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ def print_schema() -> None:
 def check_config(config: Path | None, *, as_json: bool) -> None:
     import yaml
 
+    from workers.cli_doctor import logs_in_words
     from workers.settings import find_config, printable, unknown_variables
 
     settings = settings_of(config)
@@ -86,14 +88,34 @@ def check_config(config: Path | None, *, as_json: bool) -> None:
     if policies:
         strangers = sorted(set(policies.document.clusters) - set(settings.clusters))
         warnings += [f"{settings.policy_file}: cluster {name} is not configured here" for name in strangers]
+    warnings += _about_logs(settings)
     path = find_config(config)
     if as_json:
         given = {"file": str(path) if path else None, "settings": printable(settings), "modes": modes}
-        print_json({**given, "warnings": warnings})
+        print_json({**given, "job_logs": logs_in_words(settings), "warnings": warnings})
         return
     say(f"# from {path if path else 'the environment alone'}")
     say(yaml.safe_dump(printable(settings), sort_keys=False, default_flow_style=False).rstrip())
     for name, mode in modes.items():
         say(f"# cluster {name}: mode {mode}")
+    say(f"# {logs_in_words(settings)}")
     for warning in warnings:
         print(f"relight: warning: {warning}", file=sys.stderr)
+
+
+def _about_logs(settings: Any) -> list[str]:
+    """What is likely to be a mistake in telemetry.logs."""
+    given = settings.telemetry.logs
+    if given is None:
+        return []
+    found = []
+    if len(settings.clusters) > 1 and "{cluster}" not in given.selector:
+        found.append(
+            "telemetry.logs.selector does not hold {cluster}, though several clusters are configured: jobs of one "
+            "number on two clusters would be taken for one"
+        )
+    for key in ("token_file", "login_file", "headers_file", "server_ca", "client_cert", "client_key"):
+        path = getattr(given, key)
+        if path is not None and not os.access(path, os.R_OK):
+            found.append(f"telemetry.logs.{key}: {path} cannot be read by this account")
+    return found

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from activities.telemetry.logs_check import LogsReport, check_logs
 from activities.telemetry.metric_queries import Queries
 from activities.telemetry.metrics_check import MetricsReport, check_metrics
 from workers.naming import check_cluster, nodes_of, settings_of
 from workers.screen import REFUSED, Trouble, print_json, say, table
 from workers.settings import Settings
-from workers.telemetry import metrics_source
+from workers.telemetry import log_source, metrics_source
 
 NOT_CONFIGURED = (
     "telemetry.prometheus is not configured: jobs are watched by Slurm and their logs alone. Not seen: GPU errors that "
@@ -23,27 +24,66 @@ def doctor_telemetry(config: Path | None, *, cluster: str | None, nodes: str, as
     settings = settings_of(config)
     if cluster is not None:
         check_cluster(cluster, settings)
-    if settings.telemetry.prometheus is None:
-        raise Trouble(NOT_CONFIGURED, REFUSED)
     expected = nodes_of(nodes)
-    reports = {name: _report(settings, name, expected) for name in _clusters(settings, cluster)}
-    ok = all(report.ok for report in reports.values())
+    logs = _logs_reports(settings, cluster)
+    metrics = settings.telemetry.prometheus
+    if not as_json:
+        _print_logs(settings, logs)
+    if metrics is None:
+        if as_json:
+            print_json({"ok": False, "server": None, "clusters": {}, "logs": logs, "problems": [NOT_CONFIGURED]})
+            raise SystemExit(REFUSED)
+        raise Trouble(NOT_CONFIGURED, REFUSED)
+    reports = {name: _report(settings, name, expected) for name in _clusters(settings, cluster, metrics.selector)}
+    ok = all(one.ok for one in reports.values()) and all(one.ok for one in logs.values())
     if as_json:
-        print_json({"ok": ok, "server": settings.telemetry.prometheus.url, "clusters": reports})
+        print_json({"ok": ok, "server": metrics.url, "clusters": reports, "logs": logs})
     else:
         for name, report in reports.items():
-            _print(name, settings.telemetry.prometheus.url, report)
+            _print(name, metrics.url, report)
     if not ok:
         raise SystemExit(REFUSED)
 
 
-def _clusters(settings: Settings, cluster: str | None) -> list[str]:
+def _clusters(settings: Settings, cluster: str | None, selector: str) -> list[str]:
     """All clusters, where they are told apart in the queries; else one stands for all."""
     names = sorted(settings.clusters)
     if cluster is not None:
         return [cluster]
-    apart = settings.telemetry.prometheus is not None and "{cluster}" in settings.telemetry.prometheus.selector
-    return names if apart else names[:1]
+    return names if "{cluster}" in selector else names[:1]
+
+
+def _logs_reports(settings: Settings, cluster: str | None) -> dict[str, LogsReport]:
+    given = settings.telemetry.logs
+    names = _clusters(settings, cluster, given.selector) if given is not None else []
+    sources = {name: source for name in names if (source := log_source(settings, name)) is not None}
+    return {name: asyncio.run(check_logs(source.store)) for name, source in sources.items()}
+
+
+def logs_in_words(settings: Settings) -> str:
+    """Where job logs come from and which source counts, in one line."""
+    given = settings.telemetry.logs
+    if given is None:
+        return "job logs: the jobs' own output files (telemetry.logs is not configured)"
+    both = "files where relight can read them, else" if given.prefer == "files" else "only"
+    return f"job logs: {both} {given.kind} at {given.url} (telemetry.logs.prefer: {given.prefer})"
+
+
+def _print_logs(settings: Settings, reports: dict[str, LogsReport]) -> None:
+    say(logs_in_words(settings))
+    for name, report in reports.items():
+        if report.trouble:
+            say(f"cluster {name}: {report.store} {report.trouble}")
+            continue
+        age = f", the newest {report.newest_age_s:g} s old" if report.newest_age_s is not None else ""
+        seen = f"{report.lines} lines of {report.jobs} jobs from {len(report.nodes)} nodes in the last 15 minutes{age}"
+        say(f"cluster {name}: {report.store} answers within {report.answered_in_s:g} s; {seen}")
+        if report.example:
+            say(f"a line is read as: {report.example}")
+        for kind, lines in (("problem", report.problems), ("note", report.notes)):
+            for line in lines:
+                say(f"{kind}: {line}")
+    say("")
 
 
 def _report(settings: Settings, cluster: str, nodes: tuple[str, ...]) -> MetricsReport:

@@ -17,7 +17,8 @@ _VICTORIA_TENANT = re.compile(r"\d{1,10}(:\d{1,10})?")
 
 
 class LogsSettings(BaseModel):
-    """VictoriaLogs or Loki, where jobs' logs are collected. Only worth it where relight cannot read the files."""
+    """VictoriaLogs or Loki, where jobs' logs are collected. Only worth it where relight cannot read the files. Try it
+    by `relight doctor telemetry`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -25,6 +26,9 @@ class LogsSettings(BaseModel):
     """Which of the two it is."""
     url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#]+[^\s?#]*$")]
     """Where its API begins: what stands before /select/logsql or /loki/api."""
+    prefer: Literal["store", "files"] = "store"
+    """Which one counts where both exist. store: files are not read at all. files: a job's own files count wherever one
+    of them can be read, and the store only for jobs without such a file."""
     tenant: str = ""
     """Loki: X-Scope-OrgID. VictoriaLogs: AccountID:ProjectID."""
     token_file: Path | None = None
@@ -65,6 +69,9 @@ class LogsSettings(BaseModel):
     """How late a line may arrive, by its own time, and still be seen. Costs reading that stretch again."""
     backlog_s: Annotated[float, Field(ge=60, le=86_400, allow_inf_nan=False)] = 3_600.0
     """Farthest that is read back while watching, after an outage; what is older is blind time."""
+    settle_s: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] = 10.0
+    """How long after an attempt's end its last lines are waited for, unless a broken node is named before. As long as
+    lines usually take from the node into the store."""
     max_answer_mb: Annotated[int, Field(ge=4, le=256)] = 16
     """Largest answer that is read."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from activities.telemetry.hostnames import HOST_LABELS
 from activities.telemetry.http_logs import LogAccess
-from activities.telemetry.logsource import LogSource
 from activities.telemetry.loki import loki_source
 from activities.telemetry.metric_queries import QueryShape
 from activities.telemetry.metrics import MetricsSource, MetricsWatch
 from activities.telemetry.prometheus import PrometheusAccess
-from activities.telemetry.store_reader import StoreTiming
+from activities.telemetry.store_follow import LogStore
+from activities.telemetry.store_reader import StoreReader, StoreTiming
 from activities.telemetry.store_shape import StoreShape
 from activities.telemetry.victorialogs import victorialogs_source
 from recovery.faults.catalogue import Catalogue
@@ -49,7 +49,15 @@ def metrics_watch(settings: Settings, cluster: str, catalogue: Catalogue) -> Met
     return MetricsWatch(metrics_source(settings, cluster), catalogue)
 
 
-def log_source(settings: Settings, cluster: str) -> LogSource | None:
+def log_store(settings: Settings, cluster: str) -> LogStore | None:
+    """The log store of a cluster, and when it counts; None where jobs' files are read."""
+    given, source = settings.telemetry.logs, log_source(settings, cluster)
+    if given is None or source is None:
+        return None
+    return LogStore(source, files_first=given.prefer == "files", settle_s=given.settle_s)
+
+
+def log_source(settings: Settings, cluster: str) -> StoreReader | None:
     """Where the logs of a cluster's jobs come from; None where they are read as files."""
     given = settings.telemetry.logs
     if given is None:

@@ -38,7 +38,7 @@ from workers.connect import TemporalAway, connect
 from workers.namespace import check_namespace
 from workers.sandbox import runner
 from workers.settings import ConfigError, Settings
-from workers.telemetry import metrics_watch
+from workers.telemetry import log_store, metrics_watch
 from workflows.cluster_watch import ClusterWatch, watch_id
 from workflows.job_recovery import JobRecovery
 
@@ -104,6 +104,8 @@ async def _serve(settings: Settings) -> None:
         ensuring.cancel()
     for watch in site.metrics.values():
         watch.close()
+    for logs in site.logs.values():
+        await logs.source.close()
     site.store.close()
 
 
@@ -129,6 +131,7 @@ def _site(settings: Settings) -> Site:
         evidence_dir=settings.evidence_dir,
         sweep_interval_s=settings.sweep.interval_s,
         metrics={name: metrics_watch(settings, name, catalogue) for name in settings.clusters},
+        logs={name: logs for name in settings.clusters if (logs := log_store(settings, name)) is not None},
     )
 
 

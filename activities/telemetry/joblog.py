@@ -141,6 +141,15 @@ def read_attempt(
     return AttemptLog(parts=tuple(parts), notes=tuple(notes))
 
 
+def can_read(path: str, uid: int) -> bool:
+    """Whether it is a file of that owner that this account may read now."""
+    try:
+        with _opened(path, uid, any_owner=False):
+            return True
+    except OSError:
+        return False
+
+
 def job_files(view: JobView) -> tuple[str, ...]:
     """The job's output files, stdout first, each once."""
     names = [name for pattern in (view.stdout, view.stderr) if pattern for name in output_paths(pattern, view)]

@@ -65,6 +65,11 @@ class ReadJob:
     """When the current attempt began."""
 
 
+def read_job(job_id: str, raw_id: int, since: datetime) -> ReadJob:
+    """The job as a store may know it: shippers take the number from the environment, or the name from a file."""
+    return ReadJob(job_id=job_id, names=tuple(dict.fromkeys((str(raw_id), job_id))), since=since)
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     begin: datetime

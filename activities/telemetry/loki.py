@@ -66,6 +66,10 @@ class Loki:
             body = await self._ask(query, begin, end, limit, newest_first, ends)
         return await asyncio.to_thread(self._parsed, body, limit, newest_first)
 
+    async def sample(self, begin: int, end: int, limit: int, *, ends: float) -> Page:
+        query = self._query(f'{self.shape.job_field}=~".+"')
+        return self._parsed(await self._ask(query, begin, end, limit, True, ends), limit, True)
+
     async def _ask(self, query: str, begin: int, end: int, limit: int, newest_first: bool, ends: float) -> Body:
         question = {
             "query": query,
@@ -77,11 +81,13 @@ class Loki:
         return await self._http.ask("GET", PATH, question, ends=ends)
 
     def query(self, names: Sequence[str]) -> str:
-        shape = self.shape
         jobs = "|".join(name for name in names if JOB_NAME.fullmatch(name))  # nothing in them means anything to RE2
         if not jobs:
             raise ValueError(f"names {list(names)!r:.80}: expected job numbers")
-        matcher = f"{shape.job_field}=~{quoted(jobs)}"
+        return self._query(f"{self.shape.job_field}=~{quoted(jobs)}")
+
+    def _query(self, matcher: str) -> str:
+        shape = self.shape
         inside = shape.selector.strip().removeprefix("{").removesuffix("}").strip()
         if shape.job_is_label:
             return "{" + ", ".join(part for part in (inside, matcher) if part) + "}"

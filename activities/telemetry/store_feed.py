@@ -26,6 +26,10 @@ class StoreFeed:
     gaps: tuple[Gap, ...] = ()
     asked: bool = True
     """False: the store was not asked this time, so that nothing new says nothing."""
+    late: int = 0
+    """So many bytes at the beginning are of lines older than what their stream had told before."""
+    outage: str = ""
+    """Why the store could not be read up to now; empty where only this job is not there."""
 
 
 async def feed_from_store(
@@ -33,27 +37,34 @@ async def feed_from_store(
 ) -> dict[str, StoreFeed]:
     """What is new in the logs of all jobs of a sweep, by job. `attempts` are their restart counts."""
     read = await source.read(jobs, cursors)
-    texts: dict[str, list[tuple[int, int, int]]] = {}
+    late: dict[str, list[tuple[int, int, int]]] = {}
+    fresh: dict[str, list[tuple[int, int, int]]] = {}
     for at, chunk in enumerate(read.chunks):
-        # Sorted by time; lines of one moment stay in the order of their stream.
-        texts.setdefault(chunk.job_id, []).extend((line.at, at, number) for number, line in enumerate(chunk.lines))
+        # Sorted by time; lines of one moment stay in the order of their stream. Late is late within the own stream: a
+        # node whose lines always come later than another's is not late.
+        for number, line in enumerate(chunk.lines):
+            where = late if number < chunk.late else fresh
+            where.setdefault(chunk.job_id, []).append((line.at, at, number))
     feeds: dict[str, StoreFeed] = {}
     for job in jobs:
-        order = sorted(texts.get(job.job_id, ()))
-        data = text_of([read.chunks[chunk].lines[number] for _, chunk, number in order])
-        feeds[job.job_id] = _feed(source.name, job.job_id, data, read, attempts.get(job.job_id, 0))
+        old, new = (
+            text_of([read.chunks[chunk].lines[number] for _, chunk, number in sorted(part.get(job.job_id, ()))])
+            for part in (late, fresh)
+        )
+        feeds[job.job_id] = _feed(source.name, job.job_id, old, new, read, attempts.get(job.job_id, 0))
     return feeds
 
 
-def _feed(source: str, job_id: str, data: bytes, read: SourceRead, attempt: int) -> StoreFeed:
+def _feed(source: str, job_id: str, old: bytes, new: bytes, read: SourceRead, attempt: int) -> StoreFeed:
     path = f"{source}:{job_id}"
     store, gaps = read.cursors.get(job_id), read.gaps.get(job_id, ())
     streams = store.streams if store is not None else ()
     offset = sum(stream.offset for stream in streams)
     behind = job_id in read.behind or bool(gaps)
-    trouble = ""
+    trouble = outage = ""
     if read.trouble and (job_id in read.behind or not read.asked):
-        trouble = f"{BLIND}{path}: {read.trouble}"
+        outage = read.trouble
+        trouble = f"{BLIND}{path}: {outage}"
     elif gaps:
         trouble = f"{path}: {gaps[0].why}"
     elif not streams:
@@ -67,4 +78,14 @@ def _feed(source: str, job_id: str, data: bytes, read: SourceRead, attempt: int)
         attempt=attempt,
         size=offset + (2 * MIB if behind else 0),
     )
-    return StoreFeed(path=path, data=data, cursor=cursor, trouble=trouble, store=store, gaps=gaps, asked=read.asked)
+    return StoreFeed(
+        path=path,
+        data=old + new,
+        cursor=cursor,
+        trouble=trouble,
+        store=store,
+        gaps=gaps,
+        asked=read.asked,
+        late=len(old),
+        outage=outage,
+    )

@@ -31,6 +31,7 @@ from activities.telemetry.logsource import (
     text_of,
 )
 from activities.telemetry.store_memory import StoreMemory
+from activities.telemetry.store_shape import StoreShape
 from recovery.records import Record
 
 MAX_PAGES = 200
@@ -82,12 +83,19 @@ class Store(Protocol):
     def name(self) -> str: ...
 
     @property
+    def shape(self) -> StoreShape: ...
+
+    @property
     def deadline_s(self) -> float: ...
 
     async def page(
         self, names: Sequence[str], begin: int, end: int, limit: int, *, newest_first: bool, ends: float
     ) -> Page:
         """Lines of these jobs with begin <= time < end. Raises LogTrouble."""
+        ...
+
+    async def sample(self, begin: int, end: int, limit: int, *, ends: float) -> Page:
+        """The newest lines of any jobs. Raises LogTrouble."""
         ...
 
     async def close(self) -> None: ...

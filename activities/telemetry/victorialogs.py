@@ -60,13 +60,9 @@ class VictoriaLogs:
     async def page(
         self, names: Sequence[str], begin: int, end: int, limit: int, *, newest_first: bool, ends: float
     ) -> Page:
-        left = max(1.0, ends - time.monotonic())
-        question = {
-            "query": self.query(names, begin, end, limit, newest_first=newest_first),
-            "timeout": f"{left:.0f}s",
-        }
+        query = self.query(names, begin, end, limit, newest_first=newest_first)
         try:
-            body = await self._http.ask("POST", PATH, question, ends=ends, partial=True)
+            body = await self._ask(query, ends)
         except LogTrouble as trouble:
             if _NO_ROOM not in str(trouble) or limit <= FEWEST_LINES:
                 raise
@@ -74,12 +70,24 @@ class VictoriaLogs:
             raise AnswerTooLarge(str(trouble), status=trouble.status) from None
         return await asyncio.to_thread(self._parsed, body, limit)
 
+    async def sample(self, begin: int, end: int, limit: int, *, ends: float) -> Page:
+        query = self._query(f"{quoted(self.shape.job_field)}:*", begin, end, limit, newest_first=True)
+        return self._parsed(await self._ask(query, ends), limit)
+
+    async def _ask(self, query: str, ends: float) -> Body:
+        left = max(1.0, ends - time.monotonic())
+        question = {"query": query, "timeout": f"{left:.0f}s"}
+        return await self._http.ask("POST", PATH, question, ends=ends, partial=True)
+
     def query(self, names: Sequence[str], begin: int, end: int, limit: int, *, newest_first: bool) -> str:
-        shape = self.shape
         jobs = ",".join(quoted(name) for name in names if JOB_NAME.fullmatch(name))
         if not jobs:
             raise ValueError(f"names {list(names)!r:.80}: expected job numbers")
-        filters = [f"_time:[{_stamp(begin)}, {_stamp(end)})", f"{quoted(shape.job_field)}:in({jobs})"]
+        return self._query(f"{quoted(self.shape.job_field)}:in({jobs})", begin, end, limit, newest_first=newest_first)
+
+    def _query(self, which: str, begin: int, end: int, limit: int, *, newest_first: bool) -> str:
+        shape = self.shape
+        filters = [f"_time:[{_stamp(begin)}, {_stamp(end)})", which]
         if shape.selector:
             filters.insert(0, f"({shape.selector})")
         fields = ", ".join(("_time", "_msg", *(quoted(name) for name in shape.all_fields)))

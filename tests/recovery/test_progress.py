@@ -263,7 +263,7 @@ def test_a_jobs_own_expression_is_used_instead() -> None:
         (r"batch (?P<step>\d+)(?= ok)", "not understood by RE2"),
         ("(?P<step>", "not understood by RE2"),
         ("é" * 10 + "☃(?P<step>1)", "not understood by RE2"),
-        ("a" * 501, "at most 500"),
+        ("a" * 513, "at most 512"),
     ],
 )
 def test_an_unusable_expression_is_refused_with_the_reason(text: str, reason: str) -> None:

@@ -29,18 +29,10 @@ PACKAGE = "github.com/VictoriaMetrics/VictoriaLogs/app/victoria-logs"
 PROGRAM = "victoria-logs"
 BUILD_S = 1_500
 TELL_S = 15
-_NO_NETWORK = (
-    "dial tcp",
-    "no such host",
-    "i/o timeout",
-    "proxyconnect",
-    "connection refused",
-    "module lookup disabled",
-)
 
 
 class NotToBeHad(Exception):
-    """There is no VictoriaLogs here, and no means to make one."""
+    """There is no VictoriaLogs in the cache and no Go toolchain; nothing else is a reason to go without."""
 
 
 def ensure() -> Path:
@@ -50,7 +42,9 @@ def ensure() -> Path:
         return program
     go = shutil.which("go", path=f"{os.environ.get('PATH', PATH)}:/usr/local/go/bin:/usr/lib/go/bin")
     if go is None:
-        raise NotToBeHad(f"VictoriaLogs {VERSION} is neither in {program.parent} nor is there Go to build it with")
+        raise NotToBeHad(
+            f"no Go toolchain and no VictoriaLogs {VERSION} in {program.parent}: tests with a real one are left out"
+        )
     with (cache_folder() / f"{program.parent.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not program.exists():  # another process may have built it meanwhile
@@ -87,8 +81,6 @@ def _build(go: str, program: Path) -> None:
                 build.wait(timeout=60)
         said = log.read_text(errors="replace")
         if build.returncode != 0:
-            if any(word in said for word in _NO_NETWORK):
-                raise NotToBeHad(f"VictoriaLogs {VERSION} cannot be fetched: {_last_line(log)}")
             raise RuntimeError(f"go install {PACKAGE}@{VERSION} failed ({build.returncode}): {said[-2000:]}")
         program.parent.mkdir(exist_ok=True)
         draft = program.with_suffix(f".{os.getpid()}")
