@@ -53,10 +53,13 @@ class Stage:
         database: str = "",
         gate: Mapping[str, Any] | None = None,
         path: str = "",
+        telemetry: Mapping[str, Any] | None = None,
+        sees_files: bool = True,
         **slurm: Any,
     ) -> None:
         """`policy`: numbers of the default policy; `policies`: other policies by name; `gate`, `path`: settings of the
-        cluster; the rest is Slurm's."""
+        cluster; `telemetry`: that section; `sees_files` False: the worker runs where the users' folders are not
+        mounted; the rest is Slurm's."""
         self.slurm = SlurmCluster(
             nodes=nodes, accounting=accounting, name=cluster_name, first_job_id=first_job_id, **slurm
         )
@@ -69,6 +72,7 @@ class Stage:
         usual = {"max_excluded_share": 0.5, **(policy or {})}
         self._policies = {"default": usual} | {name: usual | dict(more) for name, more in (policies or {}).items()}
         self._database, self._gate, self._path = database, dict(gate or {}), path
+        self._telemetry, self._sees_files = dict(telemetry or {}), sees_files
         self._worker: subprocess.Popen[bytes] | None = None
         self._kept = False
         self._store: AuditStore | None = None
@@ -141,6 +145,7 @@ class Stage:
                     "database": {"url": self.database},
                     "policy_file": str(policy),
                     "evidence_dir": str(home / "evidence"),
+                    "telemetry": self._telemetry,
                     "clusters": {
                         self.cluster_name: {
                             "slurm_conf": self.slurm.env["SLURM_CONF"],
@@ -221,8 +226,13 @@ class Stage:
         """Starts `relight worker` and waits until it says that it watches."""
         begins = self.worker_log.stat().st_size if self.worker_log.exists() else 0
         log = self.worker_log.open("ab")
+        words = [str(RELIGHT), "worker"]
+        if not self._sees_files:
+            users = self.slurm.home("alice").parent
+            hidden = f'mount -t tmpfs none {users} && exec "$@"'
+            words = ["unshare", "--mount", "sh", "-c", hidden, "worker", *words]
         self._worker = subprocess.Popen(
-            [str(RELIGHT), "worker"],
+            words,
             env=self.env,
             stdout=log,
             stderr=log,

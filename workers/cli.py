@@ -251,7 +251,7 @@ def doctor_telemetry(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which metrics exist, which are missing and what that blinds, and how hosts are named."""
+    """Say which metrics exist, what the missing ones blind, how hosts are named, and whether the log store answers."""
     from workers import cli_doctor
 
     cli_doctor.doctor_telemetry(config, cluster=cluster, nodes=nodes, as_json=as_json)

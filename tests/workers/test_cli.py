@@ -133,10 +133,22 @@ def test_the_effective_configuration_is_printed_without_secrets(
     assert "sesame" not in shown.out + shown.err
     assert "RELIGHT_SWEP__INTERVAL_S is not read" in shown.err
     assert "cluster gone is not configured here" in shown.err
+    assert "# job logs: the jobs' own output files" in shown.out
     machine = relight("config", "check", "-c", str(path), "--json").json
     assert machine["modes"] == {"prod": "approve"}
     assert len(machine["warnings"]) == 2
     assert "sesame" not in json.dumps(machine)
+
+
+def test_what_is_likely_a_mistake_about_the_log_store_is_told(relight: Relight, tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    logs = "{kind: loki, url: 'http://loki:3100', token_file: /nowhere/token}"
+    path.write_text(f"clusters: {{a: {{}}, b: {{}}}}\ntelemetry: {{logs: {logs}}}\n")
+    shown = relight("config", "check", "-c", str(path))
+    assert shown.code == 0
+    assert "# job logs: only loki at http://loki:3100 (telemetry.logs.prefer: store)" in shown.out
+    assert "telemetry.logs.selector does not hold {cluster}" in shown.err
+    assert "telemetry.logs.token_file: /nowhere/token cannot be read" in shown.err
 
 
 def test_a_missing_configuration_shows_a_minimal_one(relight: Relight) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from activities.telemetry.metric_queries import METRICS, Exporter
 from tests.activities.telemetry.fleet import Fleet
+from tests.services.loki_double import LokiDouble
 from tests.services.prometheus import PrometheusServer
 from tests.workers.conftest import Relight
 
@@ -120,7 +122,7 @@ def test_a_server_that_is_away_is_told(relight: Relight, config: Write) -> None:
     done = relight("doctor", "telemetry", "--config", str(path))
     assert done.code == 1
     assert "http://127.0.0.1:9: cannot be reached: [Errno 111] Connection refused" in done.out
-    assert len(done.out.splitlines()) == 1
+    assert len(done.out.splitlines()) == 3
     assert relight("doctor", "telemetry", "--config", str(path), "--json").json["ok"] is False
 
 
@@ -134,3 +136,31 @@ def test_without_a_server_it_is_told_what_that_blinds(relight: Relight, config: 
 def test_unknown_clusters_and_bad_host_lists_are_refused(relight: Relight, both: str) -> None:
     assert relight("doctor", "telemetry", "--config", both, "--cluster", "other").code == 2
     assert relight("doctor", "telemetry", "--config", both, "--nodes", "n[1-").code == 2
+
+
+def test_a_log_store_is_tried_and_what_its_lines_say_is_told(relight: Relight, config: Write) -> None:
+    with LokiDouble() as loki:
+        path = str(config(f"telemetry: {{logs: {{kind: loki, url: '{loki.url}'}}}}\n"))
+        empty = relight("doctor", "telemetry", "--config", path)
+        assert empty.code == 1
+        assert "problem: no line of the last 15 minutes has slurm_job_id (telemetry.logs.job_field)" in empty.out
+        loki.push({"slurm_job_id": "12345", "hostname": "n07"}, time.time_ns(), "hello")
+        done = relight("doctor", "telemetry", "--config", path)
+        assert f"job logs: only loki at {loki.url} (telemetry.logs.prefer: store)" in done.out
+        assert "1 lines of 1 jobs from 1 nodes" in done.out
+        assert "a line is read as: job 12345, node n07, stream n07" in done.out
+        assert "problem" not in done.out
+        assert "telemetry.prometheus is not configured" in done.err
+        told = relight("doctor", "telemetry", "--config", path, "--json").json["logs"]
+        assert {name: one["ok"] for name, one in told.items()} == {"bare": True}
+        loki.push({"slurm_job_id": "train-7b"}, time.time_ns(), "hello")
+        strange = relight("doctor", "telemetry", "--config", path)
+        assert "problem: slurm_job_id is 'train-7b' in some lines, expected a job's number" in strange.out
+
+
+def test_a_log_store_that_is_away_is_told(relight: Relight, config: Write) -> None:
+    path = config("telemetry: {logs: {kind: victorialogs, url: 'http://127.0.0.1:9', prefer: files}}\n")
+    done = relight("doctor", "telemetry", "--config", str(path))
+    assert done.code == 1
+    assert "job logs: files where relight can read them, else victorialogs at http://127.0.0.1:9" in done.out
+    assert "cluster bare: victorialogs cannot be reached" in done.out

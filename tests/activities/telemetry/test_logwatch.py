@@ -10,7 +10,9 @@ import pytest
 from activities.audit.records import Watched
 from activities.sweep_cursor import SweepCursor
 from activities.telemetry import logwatch
+from activities.telemetry.joblog import LogCursor
 from activities.telemetry.logwatch import LogLook, LogWatch
+from activities.telemetry.store_feed import StoreFeed
 from recovery.faults.catalogue import Catalogue
 from recovery.pace import Phase
 from recovery.progress import own_dialect
@@ -110,3 +112,72 @@ def test_while_much_is_unread_nothing_is_known(log: Follower, monkeypatch: pytes
 def test_a_job_may_say_itself_how_its_steps_are_written(tmp_path: Path) -> None:
     log = Follower(tmp_path / "job.out", own=r"done=(?P<step>\d+)")
     assert log.prints("done=12 of many\n").step == 12
+
+
+def test_a_symptom_behind_the_last_step_is_told_once(log: Follower) -> None:
+    assert log.prints(step(1)).new_faults == ()
+    words = "[rank0]:[E630 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation timeout: "
+    words += "WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600029 ms\n"
+    assert log.prints(words + step(2)).new_faults == ()
+    (told,) = log.prints(words).new_faults
+    assert told.startswith("nccl.watchdog")
+    assert log.prints(words).new_faults == ()
+
+
+class Fed:
+    """Follows what a log store gives of one job, as the sweep does."""
+
+    def __init__(self) -> None:
+        self.watch = LogWatch(CATALOGUE)
+        self.cursor = SweepCursor()
+        self.progress = Progress(attempt=0)
+        self.offset = 0
+
+    def gives(self, text: str, *, late: str = "", trouble: str = "", asked: bool = True, own: str = "") -> LogLook:
+        data = (late + text).encode()
+        self.offset += len(data)
+        cursor = LogCursor(path="store:1", inode=1, offset=self.offset, size=self.offset)
+        feed = StoreFeed("store:1", data, cursor, trouble, None, asked=asked, late=len(late.encode()))
+        return self.take(feed, own)
+
+    def take(self, feed: StoreFeed | None, own: str = "") -> LogLook:
+        dialect = own_dialect(own) if own else None
+        look = self.watch.look_at_feed(feed, self.cursor, 0, self.progress, own=dialect)
+        self.cursor, self.progress = look.cursor, look.progress
+        return look
+
+
+def test_a_store_tells_steps_and_faults_as_a_file_does() -> None:
+    job = Fed()
+    look = job.gives(steps(1, 5))
+    assert (look.step, look.grew, look.readable, look.progress.step) == (5, True, True, 5)
+    look = job.gives(lost(0))
+    assert (look.step, look.readable) == (None, True)
+    assert "net.connection_lost" in look.words
+    assert job.gives("done=12 of many\n", own=r"done=(?P<step>\d+)").step == 12
+
+
+def test_late_lines_say_nothing_of_how_it_goes_now() -> None:
+    job = Fed()
+    job.gives(steps(1, 9))
+    look = job.gives("", late=steps(3, 4) + lost(0))
+    assert (look.step, look.words, look.readable) == (None, (), True)
+    assert job.gives(step(10), late=step(5)).step == 10
+    assert job.gives("running evaluation at iteration 10\n", late=step(6)).phase is Phase.EVAL
+
+
+def test_a_store_that_was_not_asked_or_has_not_answered_says_nothing() -> None:
+    job = Fed()
+    job.gives(step(1))
+    for look in (job.take(None), job.gives("", asked=False)):
+        assert (look.asked, look.changed) == (False, False)
+
+
+def test_an_outage_is_no_silence_and_its_words_are_written_down_once() -> None:
+    job = Fed()
+    job.gives(step(1))
+    look = job.gives("", trouble="blind: store:1: left alone for 9 s more")
+    assert (look.readable, look.changed) == (False, True)
+    look = job.gives("", trouble="blind: store:1: left alone for 7 s more", asked=False)
+    assert (look.readable, look.asked, look.changed) == (False, True, False)
+    assert job.gives(step(2)).cursor.note == ""

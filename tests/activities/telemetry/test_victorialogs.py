@@ -11,6 +11,7 @@ from itertools import count
 import pytest
 
 from activities.telemetry.http_logs import LogAccess
+from activities.telemetry.logs_check import check_logs
 from activities.telemetry.logsource import JobCursor, ReadJob, SourceRead
 from activities.telemetry.store_feed import feed_from_store
 from activities.telemetry.store_reader import StoreReader, StoreTiming
@@ -285,6 +286,14 @@ async def test_odd_field_names_and_array_tasks_are_found(server: VictoriaLogsSer
     reader = source(server, job_field='job id-"x')
     found = await reader.read([ReadJob("task", (number, f"{number}_3"), SINCE)], {}, now=NOW)
     assert sorted(texts(found, "task")) == sorted([f"task {number}", f"task {number}_3"])
+
+
+async def test_a_sample_shows_the_newest_lines_of_any_job(server: VictoriaLogsServer, number: str) -> None:
+    server.insert([entry(number, 5, "older", cluster="sample"), entry(number, 1, "newer", "n2", cluster="sample")])
+    server.insert([{"_time": NOW.isoformat().replace("+00:00", "Z"), "_msg": "of no job", "cluster": "sample"}])
+    report = await check_logs(source(server, selector="cluster:sample").store)
+    assert (report.ok, report.lines, report.jobs, report.nodes) == (True, 2, 1, ("n1", "n2"))
+    assert report.example == f"job {number}, node n1, stream n1"
 
 
 async def test_a_mistake_in_the_selector_is_told_in_the_servers_words(server: VictoriaLogsServer, number: str) -> None:
