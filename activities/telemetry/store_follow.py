@@ -81,12 +81,6 @@ class StoreFollower:
         fitting = {job_id: feed for job_id, feed in read.items() if jobs.get(job_id) == reading.begun[job_id]}
         return {job_id: self._thrifty(job_id, stored[job_id], feed) for job_id, feed in fitting.items()}
 
-    async def close(self) -> None:
-        reading, self._reading = self._reading, None
-        if reading is not None:
-            reading.task.cancel()
-            await asyncio.wait({reading.task})
-
     async def _read(self, wanted: Sequence[Followed]) -> dict[str, StoreFeed]:
         return await feed_from_store(
             self._source,
