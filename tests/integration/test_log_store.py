@@ -88,7 +88,8 @@ def test_a_job_is_watched_and_brought_back_by_its_lines_in_the_store_and_left_al
         assert stage.slurm.state(job) == "RUNNING"
         assert stage.restarts(job) == 1
         assert not stage.events(job, EventKind.FINDING, detector="progress")
-        assert len(stage.events(job, EventKind.ADVICE)) == 1
+        assert [event.body["rule"] for event in stage.events(job, EventKind.ADVICE, action="restart")] == ["suspect"]
+        assert not [event for event in stage.events(job, EventKind.ADVICE) if "hang" in event.body["rule"]]
 
         stage.slurm.run("scancel", str(job))
         stage.until(
