@@ -52,12 +52,14 @@ def test_a_job_is_watched_and_brought_back_by_its_lines_in_the_store_and_left_al
     stage: Stage, server: VictoriaLogsServer
 ) -> None:
     faults = stage.faults("stored")
-    job = stage.train("alice", "stored", "--exclusive", nodes=2, steps=5000, comment="relight", faults=faults)
+    job = stage.train(
+        "alice", "stored", "--exclusive", nodes=2, steps=5000, comment="relight", faults=faults, step_time=0.2
+    )
     with Forwarder(server) as forwarder, told_on_failure(stage, job):
         stage.slurm.wait_state(job, {"RUNNING"})
         shown = stage.slurm.show(job)
         forwarder.follow(job, shown["StdOut"], shown["BatchHost"])
-        stage.until(lambda: _step(stage, job) >= 20, "the sweep sees steps in the store")
+        stage.until(lambda: _step(stage, job) >= 10, "the sweep sees steps in the store")
         victim = next(node for node in stage.hosts(shown["NodeList"]) if node != shown["BatchHost"])
         (faults / victim).write_text("gpu")
 
@@ -73,15 +75,15 @@ def test_a_job_is_watched_and_brought_back_by_its_lines_in_the_store_and_left_al
         assert all(event.body["evidence"] and event.body["line"] > 1 for event in found)
 
         before = _step(stage, job)
-        stage.until(lambda: _step(stage, job) >= before + 30, "the new attempt's steps are seen in the store")
+        stage.until(lambda: _step(stage, job) >= before + 20, "the new attempt's steps are seen in the store")
         server.stop()
         stage.until(lambda: any(one.end is None for one in _blind(stage, job)), "the sweep knows that it is blind")
-        # Much longer than a silence may last: 0.25 s a step.
-        goes_to = _step(stage, job) + 90
+        # Longer than a silence may last: 0.2 s a step.
+        goes_to = _step(stage, job) + 75
         stage.until(lambda: stage.trained(job, goes_to), "the job goes on unseen")
         assert _step(stage, job) < goes_to
         server.start()
-        stage.until(lambda: _step(stage, job) >= goes_to + 10, "what was printed meanwhile is read, and it goes on")
+        stage.until(lambda: _step(stage, job) >= goes_to + 5, "what was printed meanwhile is read, and it goes on")
         (away,) = [one for one in _blind(stage, job) if one.attempt == 1 and "cannot be reached" in one.why]
         assert away.end is not None
         assert (away.end - away.begin).total_seconds() > POLICY["hang_floor_s"]
