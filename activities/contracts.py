@@ -174,6 +174,7 @@ class DecideJob(Record):
     stopped: bool = False
     own_faults: int = Field(default=0, description="restarts in a row that died of our own doing")
     expected_restart: bool = Field(default=False, description="the current attempt was started by our restart")
+    declined: Nodes = Field(default=(), description="nodes not excluded, so that the waiting job can be placed")
     force: Force | None = None
     by_hand: bool = False
     now: Time | None = Field(default=None, description="workflow time of the decision")
@@ -241,6 +242,7 @@ class StepRequest(Record):
     force: bool = Field(default=False, description="an operator's own decision")
     state: JobState | None = Field(default=None, description="how the attempt ended; TIMEOUT must be asked for by name")
     stuck: bool = Field(default=False, description="it runs, but hangs or lags: its end counts as a fault")
+    keep_start: bool = Field(default=False, description="a guard of relight's own restart: its start time stands")
     min_nodes: int = Field(default=1, description="nodes the job needs; while COMPLETING Slurm tells fewer")
     workflow_id: str = ""
     run_id: str = ""
@@ -274,6 +276,7 @@ class SettleRequest(Record):
     acted_at: Time
     deadline: Time
     rearm: tuple[str, ...] = Field(default=(), description="dependents to re-arm with afterok")
+    declined: Nodes = Field(default=(), description="nodes not excluded, so that the job can be placed")
     workflow_id: str = ""
     run_id: str = ""
 

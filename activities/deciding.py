@@ -70,6 +70,7 @@ class DecidingActivities:
             frozen=seen.frozen,
             own_faults=request.own_faults,
             expected_restart=request.expected_restart,
+            declined=request.declined,
             force=Demand(**request.force.model_dump()) if request.force is not None else None,
             policy_name=effective.name,
             policy_hash=effective.hash,

@@ -34,6 +34,7 @@ from recovery.attempts import (
 )
 from recovery.diagnose import LogReader
 from recovery.directive import Directive, parse_comment
+from recovery.hang import Hang, absent_finding
 from recovery.measured import MeasuredJob, with_survivals
 from recovery.progress import Dialect, DialectError, own_dialect
 from recovery.records import Attempt, AttemptRow, Finding, JobState, JobView, NodeView, Progress
@@ -177,7 +178,11 @@ class LookingActivities:
         if in_question is not None:
             more = after_the_fact(subject, nodes, findings, now)
         if view.state is JobState.RUNNING or (in_question is not None and subject.state not in UNDISTURBED):
-            more = (*more, *await self._measured(request.cluster, subject, progress, over=in_question is not None))
+            over = in_question is not None
+            more = (*more, *await self._measured(request.cluster, subject, progress, hang, over=over))
+        elif view.state is JobState.PENDING and expected and (before := _attempt_before(view, attempts)) is not None:
+            # What a GPU reported right before the end is scraped up to a minute later: there is time while it waits.
+            more = (*more, *await self._measured(request.cluster, before, Progress(), None, over=True))
         findings = (*more, *findings)[:MAX_FINDINGS]
         current = current_attempt(view, progress)
         if expected and not has_output and _died_at_start(view):
@@ -209,8 +214,10 @@ class LookingActivities:
             frozen=frozen,
         )
 
-    async def _measured(self, cluster: str, subject: JobView, progress: Progress, *, over: bool) -> tuple[Finding, ...]:
-        """What metrics found about the attempt, for the first time in a round that begins now where it is over."""
+    async def _measured(
+        self, cluster: str, subject: JobView, progress: Progress, hang: Hang | None, *, over: bool
+    ) -> tuple[Finding, ...]:
+        """What metrics found about the attempt; in a round that begins now, where it is over or about to be ended."""
         job = MeasuredJob(
             job_id=subject.job_id,
             raw_id=subject.raw_id,
@@ -219,9 +226,14 @@ class LookingActivities:
             end_time=subject.end_time if over else None,
             attempt=subject.restarts,
         )
-        told = (await self.site.measured(cluster, [job], fresh=over)).get(subject.job_id)
+        told = (await self.site.measured(cluster, [job], fresh=over or hang is not None)).get(subject.job_id)
+        if told is None:
+            return ()
         step_at = progress.step_at if progress.attempt == subject.restarts else None
-        return with_survivals(told.findings, step_at) if told is not None else ()
+        if step_at is not None and job.end_time is not None:
+            step_at = min(step_at, job.end_time)  # a step may be read long after it was completed
+        absent = absent_finding(subject, hang, told.absent_nodes, _now()) if hang is not None else None
+        return (*with_survivals(told.findings, step_at), *((absent,) if absent is not None else ()))
 
     def _known(self, request: c.ExamineJob) -> tuple[tuple[Attempt, ...], Watched | None]:
         store = self.site.store
@@ -372,6 +384,14 @@ def _in_question(
         if set(earlier.nodes) & gone:
             previous = AttemptRow(raw_id=view.raw_id, state=JobState.NODE_FAIL, nodes=earlier.nodes)
     return view_of_earlier(view, earlier, previous), previous
+
+
+def _attempt_before(view: JobView, attempts: Sequence[Attempt]) -> JobView | None:
+    """The job as it was in the attempt before the waiting one, where its nodes and times are known."""
+    earlier = next((one for one in attempts if one.number == view.restarts - 1), None)
+    if earlier is None or not earlier.nodes or earlier.start_time is None or earlier.end_time is None:
+        return None
+    return view_of_earlier(view, earlier, None)
 
 
 def _stuck(view: JobView, cursor: SweepCursor) -> bool:

@@ -19,6 +19,7 @@ from activities.slurm.placement import as_if_heard, nobody_is_heard
 from activities.sweep_cursor import SweepCursor
 from activities.telemetry.logwatch import LogLook
 from recovery import hang, straggler
+from recovery.blame import NODE_CLASSES
 from recovery.directive import parse_comment
 from recovery.measured import JobMetrics, MeasuredJob, with_survivals
 from recovery.node_events import NodeEvent, is_eventful, node_events
@@ -33,6 +34,12 @@ OUTAGE_S = 30.0
 
 KEEP_S = 20.0
 """While nothing happens the pace is written this often, so that a new sweep knows until when the old one looked."""
+
+LATE_S = 180.0
+"""So long after an attempt's end metrics may still tell of its nodes: exporters collect, then servers scrape."""
+
+ENDED = 10_000
+"""Most ended attempts that are remembered for that."""
 
 METRICS = 8
 """Most findings of metrics whose names are kept with a job; the findings themselves are asked for again."""
@@ -51,6 +58,8 @@ class Pulse:
         self._policies_of: object = None
         self._nodes_at: dict[str, float] = {}
         self._eventful: dict[str, tuple[NodeView, ...]] = {}
+        self._attempts: dict[tuple[str, str], MeasuredJob] = {}
+        """By cluster and job: the attempt that ran last, for as long as late news of it are waited for."""
 
     async def look_at_nodes(self, cluster: str, rows: Sequence[SweepRow]) -> None:
         """Reads the nodes anew where that is due. An unreadable list leaves what was known."""
@@ -73,18 +82,35 @@ class Pulse:
         """What metrics tell of the running jobs among the rows."""
         if not self._site.is_measured(cluster):
             return {}
-        jobs = [
-            MeasuredJob(
-                job_id=row.job_id,
-                raw_id=row.raw_id,
-                nodes=_expanded(row.node_list),
-                start_time=datetime.fromtimestamp(row.start, UTC),
-                attempt=row.restarts,
-            )
-            for row in rows
-            if row.state is JobState.RUNNING and not row.completing and row.start is not None
-        ]
+        jobs, now = [], datetime.now(UTC)
+        for row in rows:
+            if row.state is JobState.RUNNING and not row.completing and row.start is not None:
+                job = MeasuredJob(
+                    job_id=row.job_id,
+                    raw_id=row.raw_id,
+                    nodes=_expanded(row.node_list),
+                    start_time=datetime.fromtimestamp(row.start, UTC),
+                    attempt=row.restarts,
+                )
+                self._attempts.pop((cluster, row.job_id), None)
+                if len(self._attempts) < ENDED:
+                    self._attempts[cluster, row.job_id] = job
+                jobs.append(job)
+            elif (ended := self._ended(cluster, row, now)) is not None and row.state is JobState.PENDING:
+                jobs.append(ended)
         return await self._site.measured(cluster, jobs)
+
+    def _ended(self, cluster: str, row: SweepRow, now: datetime) -> MeasuredJob | None:
+        """The attempt of a job that ran last, while metrics may still tell something new of it. A sweep that has begun
+        since knows none."""
+        key = (cluster, row.job_id)
+        job = self._attempts.get(key)
+        if job is not None and job.end_time is None:
+            job = self._attempts[key] = job.model_copy(update={"end_time": now})
+        if job is None or job.end_time is None or (now - job.end_time).total_seconds() > LATE_S:
+            self._attempts.pop(key, None)
+            return None
+        return job
 
     def feel(
         self,
@@ -139,7 +165,7 @@ class Pulse:
         over = cursor.over if cursor.over is not None and cursor.over.attempt == pace.attempt else None
         if cursor.hang is not None and cursor.hang.attempt == pace.attempt and cursor.hang.step != pace.step:
             over = cursor.hang
-        judged: dict[str, object] = {"hang": hung, "over": over, "straggler": lags, "nodes": tuple(names)}
+        judged: dict[str, object] = {"hang": hung, "over": over, "straggler": lags, "nodes": tuple(names), "late": ()}
         late = stored.looked_at is None or (now - stored.looked_at).total_seconds() >= KEEP_S
         if late or not pace.same_but_for_time(stored) or pace.attempt != stored.attempt:
             judged["pace"] = pace
@@ -179,6 +205,13 @@ def _told_by(metrics: JobMetrics | None, step_at: datetime | None) -> list[str]:
     found = with_survivals(metrics.findings, step_at) if metrics is not None else ()
     names = {f"metric:{one.signature}:{','.join(one.nodes)}"[:100] for one in found if one.role is not Role.BENIGN}
     return sorted(names)[:METRICS]
+
+
+def blamed(metrics: JobMetrics | None) -> Nodes:
+    """Nodes that metrics blame for the end of an attempt."""
+    found = metrics.findings if metrics is not None else ()
+    causes = [one for one in found if one.role is Role.ROOT and one.fault_class in NODE_CLASSES]
+    return tuple(sorted({node for one in causes for node in one.nodes}))[:METRICS]
 
 
 @lru_cache(maxsize=20_000)

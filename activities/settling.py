@@ -109,9 +109,17 @@ class Settling:
         self.stuck_since = None
         queued = view.reason.lower().strip("()") not in {"begintime", "none", ""}
         seen_again = now >= max(self.request.acted_at, self.pending_at) + SEEN_AGAIN
+        late = () if queued or self._parked or not seen_again else await asyncio.to_thread(self._blamed_late)
+        if late:
+            return self._outcome(OutcomeKind.WAITING, view, f"verified; metrics blame {', '.join(late)} only now")
         if (queued or self._parked) and seen_again:
             return self._outcome(OutcomeKind.WAITING, view, f"verified; waits in the queue ({view.reason})")
         return None
+
+    def _blamed_late(self) -> tuple[str, ...]:
+        """Nodes that are to blame for the last attempt's end as is known only now: it is to be decided anew."""
+        cursor = self.site.sweep_cursor(self.request.cluster, self.request.job_id)
+        return tuple(sorted(set(cursor.late) - set(self.excluded) - set(self.relaxed) - set(self.request.declined)))
 
     @property
     def _parked(self) -> bool:

@@ -123,9 +123,15 @@ class SteppingActivities:
             request.restart_count,
             deadline=request.deadline,
             exclude=exclude,
-            start_in_s=request.lease_s if view.completing else request.start_delay_s,
+            start_in_s=self._start_in_s(view, request),
         )
         return changed, dropped
+
+    @staticmethod
+    def _start_in_s(view: JobView, request: c.StepRequest) -> int | None:
+        if request.keep_start:
+            return None
+        return request.lease_s if view.completing else request.start_delay_s
 
     async def _exclusions(
         self, client: SlurmClient, view: JobView, request: c.StepRequest

@@ -7,11 +7,12 @@ from pydantic import Field, ValidationError
 from activities.telemetry.joblog import LogCursor
 from recovery.hang import Hang
 from recovery.pace import Pace
-from recovery.records import Record
+from recovery.records import Nodes, Record
 from recovery.straggler import Straggler
 
 MAX_CHILDREN = 200
 MAX_LOGS = 8
+LATE = "metric:late:"
 
 
 class SweepCursor(Record):
@@ -28,13 +29,16 @@ class SweepCursor(Record):
     over: Hang | None = Field(default=None, description="the last hang that was none: steps went on in that attempt")
     straggler: Straggler | None = None
     nodes: tuple[str, ...] = Field(default=(), description="what is the matter with its nodes, by name")
+    late: Nodes = Field(
+        default=(), description="nodes that metrics blame for the end of the attempt before, while the job waits"
+    )
     told: tuple[str, ...] = ()
 
     @property
     def judged(self) -> tuple[str, ...]:
         """Names of all that is the matter; the job's workflow is told when they differ from `told`."""
         found = [one.key for one in (self.hang, self.straggler) if one is not None]
-        return (*found, *self.nodes)
+        return (*found, *self.nodes, *(LATE + node for node in self.late))
 
     @property
     def news(self) -> tuple[str, ...]:
@@ -46,12 +50,24 @@ class SweepCursor(Record):
 
     def with_judgement_of(self, newer: SweepCursor) -> SweepCursor:
         """This cursor with the newer one's judgements only: logs count as unread."""
-        update = {name: getattr(newer, name) for name in ("pace", "hang", "over", "straggler", "nodes")}
+        update = {name: getattr(newer, name) for name in ("pace", "hang", "over", "straggler", "nodes", "late")}
         return self.model_copy(update=update)
 
     def without_judgement(self) -> SweepCursor:
         """For a job that runs no more: whatever was the matter with it then is over, and needs no telling."""
-        return self.model_copy(update={"hang": None, "straggler": None, "nodes": (), "told": ()})
+        return self.model_copy(update={"hang": None, "straggler": None, "nodes": (), "late": (), "told": ()})
+
+    def while_waiting(self, blamed: Nodes) -> SweepCursor:
+        """For a job that waits to run again: what was the matter while it ran is over, but metrics may tell late which
+        node it was."""
+        update = {
+            "hang": None,
+            "straggler": None,
+            "nodes": (),
+            "late": tuple(sorted({*self.late, *blamed})),
+            "told": tuple(name for name in self.told if name.startswith(LATE)),
+        }
+        return self.model_copy(update=update)
 
     @property
     def by_path(self) -> dict[str, LogCursor]:

@@ -24,7 +24,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities import contracts as c
 from activities.audit.records import Watched
 from activities.audit.trouble import AuditUnavailable
-from activities.pulse import Key, Pulse, own_progress
+from activities.pulse import Key, Pulse, blamed, own_progress
 from activities.site import Site
 from activities.slurm.answers import SweepRow
 from activities.slurm.errors import SlurmError
@@ -215,7 +215,9 @@ class SweepingActivities:
                 cursor = self._pulse.feel(known.cluster, row, known.life_id, look, cursor, _now(), metrics=metrics)
         elif row.state in ON_NODES:
             cursor = self._pulse.feel(known.cluster, row, known.life_id, None, cursor, _now())
-        if not running and cursor.judged:
+        if row.state is JobState.PENDING and row.restarts > 0:
+            cursor = cursor.while_waiting(blamed(metrics))
+        elif not running and cursor.judged:
             cursor = cursor.without_judgement()
         judged: Watched | None = None
         if cursor.judged != cursor.told:

@@ -51,6 +51,8 @@ class Case:
     """The current attempt is over and Slurm will not go on with it by itself."""
     node_fail_requeued: bool
     """A node failed and Slurm has requeued the job by itself; it waits."""
+    blamed_late: bool
+    """It waits after relight's own restart, and a witness that users cannot write tells of the attempt before."""
     launch_failed: bool
     """`launch failed requeued held`: a prolog failed on a node; Slurm holds the job."""
     failing: Attempt
@@ -64,7 +66,7 @@ class Case:
     @property
     def actionable(self) -> bool:
         """True when an ordinary rule could change something in Slurm."""
-        return self.ended or self.node_fail_requeued or self.launch_failed or self.stuck
+        return self.ended or self.node_fail_requeued or self.blamed_late or self.launch_failed or self.stuck
 
     @property
     def stuck(self) -> bool:
@@ -217,14 +219,21 @@ def build_case(situation: Situation, view: JobView, policy: Policy) -> Case:
     node_fail_requeued = (
         requeued and not launch_failed and not view.held and _previous_state(situation, view) is JobState.NODE_FAIL
     )
-    current = view.restarts - 1 if node_fail_requeued else view.restarts
+    blamed_late = (
+        view.state is JobState.PENDING
+        and situation.expected_restart
+        and not view.held
+        and any(one.trusted and one.attempt == view.restarts - 1 for one in situation.findings)
+    )
+    earlier = node_fail_requeued or blamed_late
+    current = view.restarts - 1 if earlier else view.restarts
     attempts = tuple(attempt for attempt in situation.attempts if attempt.number <= current)
     known = attempts[-1] if attempts and attempts[-1].number == current else Attempt(number=current)
     failing = _with_verdict(known, situation, view, ended=state.is_final)
     attempts = (*(attempt for attempt in attempts if attempt.number < current), failing)
-    row = situation.previous_row if node_fail_requeued else situation.row
+    row = situation.previous_row if earlier else situation.row
     allocation = set(failing.nodes) | set(row.nodes if row else ())
-    if not node_fail_requeued:
+    if not earlier:
         allocation |= set(view.nodes)
     return Case(
         situation=situation,
@@ -233,6 +242,7 @@ def build_case(situation: Situation, view: JobView, policy: Policy) -> Case:
         state=state,
         ended=state.is_final,
         node_fail_requeued=node_fail_requeued,
+        blamed_late=blamed_late,
         launch_failed=launch_failed,
         failing=failing,
         attempts=attempts,

@@ -17,7 +17,18 @@ from recovery.measured import JobMetrics, with_survivals
 from recovery.node_events import NodeEvent, NodeTrouble
 from recovery.pace import FIRST_LOOKS, Pace, Phase
 from recovery.policy_numbers import Policy
-from recovery.records import Certainty, FaultClass, Finding, JobView, Record, Retry, Role, Time
+from recovery.records import (
+    Certainty,
+    Confidence,
+    FaultClass,
+    Finding,
+    JobView,
+    Nodes,
+    Record,
+    Retry,
+    Role,
+    Time,
+)
 
 STARTS_LEARNED = 2
 """Start-ups, saves or evaluations that were seen before what they took counts instead of the policy's number."""
@@ -30,6 +41,8 @@ PAUSE_TIMES = 2.0
 
 ECHO = timedelta(seconds=10)
 """What ranks print within this after a fault is its echo; what is printed later is a sign of life."""
+
+ABSENT_HOW = "its GPUs stand still while those of all other hosts wait at full use"
 
 WAITING_WORDS = ("nccl.watchdog", "gloo.")
 """Signatures (their beginnings) that tell of ranks waiting for each other; what is printed after them is no restart."""
@@ -159,6 +172,7 @@ def _witnesses(pace: Pace, metrics: JobMetrics | None, events: Sequence[NodeEven
     if metrics is not None:
         if metrics.tensor_idle:
             found.append("its tensor cores are idle")
+            found += [f"{ABSENT_HOW}: {node}" for node in metrics.absent_nodes]
         if metrics.fabric_idle:
             found.append("its nodes send nothing over the fabric")
         faults = with_survivals(metrics.findings, pace.at)
@@ -176,6 +190,32 @@ def _helps_itself(pace: Pace, policy: Policy, quiet_s: float) -> bool:
     if all(word.startswith(WAITING_WORDS) for word in pace.words):
         return False
     return quiet_s < start_limit(pace, policy)
+
+
+def absent_finding(view: JobView, hang: Hang, nodes: Nodes, now: datetime) -> Finding | None:
+    """Of a hang, the host that metrics show not to wait as all others do; None: none. It is inferred from the outside,
+    so it is no sure thing, and what the log says of a cause goes before it."""
+    mine = tuple(node for node in nodes if node in view.nodes)
+    if len(mine) != 1:
+        return None
+    parts = (view.cluster, view.raw_id, hang.attempt, "hang.absent_host", hang.step, *mine)
+    return Finding(
+        id=hashlib.sha256("\n".join(str(part) for part in parts).encode()).hexdigest()[:32],
+        attempt=hang.attempt,
+        detector="metrics",
+        signature="hang.absent_host",
+        fault_class=FaultClass.INTERCONNECT,
+        role=Role.ROOT,
+        retry=Retry.YES,
+        certainty=Certainty.SUSPECTED,
+        at=hang.since,
+        seen_at=now,
+        nodes=mine,
+        confidence=Confidence.MEDIUM,
+        how=ABSENT_HOW,
+        summary=f"All hosts wait but {mine[0]}, which did not come to where they wait",
+        source="metrics",
+    )
 
 
 def hang_finding(view: JobView, hang: Hang, now: datetime) -> Finding:

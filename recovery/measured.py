@@ -38,6 +38,9 @@ class JobMetrics(Record):
         default=None, description="no traffic on the fabric of any of its hosts; None: not measured, or one host only"
     )
     idle_since: Time | None = Field(default=None, description="idle at least since then; None: not idle")
+    absent_nodes: Nodes = Field(
+        default=(), description="while all are idle: the host whose GPUs stand still, as all others' wait at full use"
+    )
     findings: tuple[Finding, ...] = Field(default=(), description="detector 'metrics', trusted, earliest first")
     slow_nodes: Nodes = Field(default=(), description="hosts that fall out of what the job's others do")
     slow_how: str = Field(default="", description="by which measure, for people")

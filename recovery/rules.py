@@ -143,6 +143,12 @@ RULES: tuple[Rule, ...] = (
         alive.in_job_retry,
     ),
     Rule("running", "RUNNING, CONFIGURING, RESIZING", "leave alone", alive.running),
+    Rule(
+        "blamed_late",
+        "PENDING after relight's restart, and metrics tell only now which node was to blame",
+        "guard: exclude it too while the job waits",
+        alive.blamed_late,
+    ),
     Rule("waiting", "PENDING, for ordinary reasons or after relight's restart", "leave alone", alive.waiting),
     Rule("nothing_broke", "nothing broke (and no other row applies)", "leave alone", ended.nothing_broke),
     Rule(

@@ -77,6 +77,16 @@ def running(case: Case) -> Advice | None:
     return case.leave_alone("running", "the job is running", routine=True)
 
 
+def blamed_late(case: Case) -> Advice | None:
+    if not case.blamed_late:
+        return None
+    exclude = tuple(node for node in case.exclusions(at_once=True) if node not in case.situation.declined)
+    if not exclude:
+        return None
+    why = f"the job waits for its restart, and only now it is known: {case.situation.verdict.reason}"
+    return case.advise(Action.GUARD, "blamed_late", f"{why}; it keeps off {', '.join(exclude)}", exclude=exclude)
+
+
 def waiting(case: Case) -> Advice | None:
     if case.state is not JobState.PENDING or case.node_fail_requeued:
         return None

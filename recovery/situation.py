@@ -70,6 +70,9 @@ class Situation(Record):
     frozen: str = Field(default="", description="why the cluster must not be touched now; empty: it may be")
     own_faults: int = Field(default=0, description="restarts in a row, up to now, that died of relight's own doing")
     expected_restart: bool = Field(default=False, description="the current attempt was started by relight")
+    declined: Nodes = Field(
+        default=(), description="suspects that its restart had to leave in, so that it can be placed"
+    )
     force: Demand | None = None
     policy_name: str = ""
     policy_hash: str = ""

@@ -53,10 +53,11 @@ class Stage:
         database: str = "",
         gate: Mapping[str, Any] | None = None,
         path: str = "",
+        prometheus: Mapping[str, Any] | None = None,
         **slurm: Any,
     ) -> None:
-        """`policy`: numbers of the default policy; `policies`: other policies by name; `gate`, `path`: settings of the
-        cluster; the rest is Slurm's."""
+        """`policy`: numbers of the default policy; `policies`: other policies by name; `gate`, `path`, `prometheus`:
+        settings of the cluster; the rest is Slurm's."""
         self.slurm = SlurmCluster(
             nodes=nodes, accounting=accounting, name=cluster_name, first_job_id=first_job_id, **slurm
         )
@@ -69,6 +70,7 @@ class Stage:
         usual = {"max_excluded_share": 0.5, **(policy or {})}
         self._policies = {"default": usual} | {name: usual | dict(more) for name, more in (policies or {}).items()}
         self._database, self._gate, self._path = database, dict(gate or {}), path
+        self._prometheus = dict(prometheus or {})
         self._worker: subprocess.Popen[bytes] | None = None
         self._kept = False
         self._store: AuditStore | None = None
@@ -146,6 +148,7 @@ class Stage:
                             "slurm_conf": self.slurm.env["SLURM_CONF"],
                             "gate": {"dir": str(home / "gate"), "ceiling": 1000, **self._gate},
                             **({"path": self._path} if self._path else {}),
+                            **({"prometheus": self._prometheus} if self._prometheus else {}),
                         }
                     },
                 }

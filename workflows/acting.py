@@ -107,6 +107,7 @@ class Acting(Ledger):
             force=advice.rule == "force",
             state=view.state,
             stuck=advice.rule in ("hang", "straggler"),
+            keep_start=advice.rule == "blamed_late",
             min_nodes=view.min_nodes,
             workflow_id=info.workflow_id,
             run_id=info.run_id,
@@ -214,6 +215,8 @@ class Acting(Ledger):
             return
         if intent.action is Action.RESTART:
             state.stopped = False  # an operator may force a stopped job to start again
+        before = state.declined if intent.action is Action.GUARD else ()
+        state.declined = tuple(sorted({*before, *result.dropped}))
         state.exclusions = tuple(node for node in intent.exclude if node not in result.dropped)
         now = workflow.now()
         state.excluded_at = {node: state.excluded_at.get(node, now) for node in state.exclusions}
@@ -252,6 +255,7 @@ class Acting(Ledger):
             acted_at=acted_at,
             deadline=deadline,
             rearm=intent.rearm,
+            declined=state.declined,
             workflow_id=info.workflow_id,
             run_id=info.run_id,
         )
@@ -275,6 +279,7 @@ class Acting(Ledger):
         if outcome.kind is OutcomeKind.UNDONE:
             state.expected_restart = None  # the next requeue is somebody else's, unless it is asked for again
         if outcome.relaxed:
+            state.declined = tuple(sorted({*state.declined, *outcome.relaxed}))
             state.exclusions = tuple(node for node in state.exclusions if node not in outcome.relaxed)
         if outcome.kind in {OutcomeKind.RESTARTED, OutcomeKind.WAITING}:
             state.waiting_first_step = restarts

@@ -271,6 +271,7 @@ class JobRecovery(Acting, Conversation):
             stopped=state.stopped,
             own_faults=state.own_faults,
             expected_restart=state.expected_restart == examination.view.restarts,
+            declined=state.declined,
             force=state.force,
             by_hand=state.by_hand,
             now=workflow.now(),

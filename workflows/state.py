@@ -118,6 +118,7 @@ class RecoveryState(BaseModel):
     outcome: Outcome | None = None
     exclusions: Nodes = Field(default=(), description="nodes relight keeps this job from")
     excluded_at: dict[str, Time] = Field(default_factory=dict, description="since when, for their expiry")
+    declined: Nodes = Field(default=(), description="suspects that the last restart had to leave in, to be placed")
     intent: Intent | None = None
     approval: Approval | None = None
     force: Force | None = None

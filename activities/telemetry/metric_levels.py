@@ -36,7 +36,11 @@ BELOW: Mapping[Level, tuple[float, str, str]] = {
 SPREAD = 5.0
 """And by so many (scaled) median deviations: where hosts differ by nature, none of them is an outlier."""
 
-PER_NODE: Mapping[str, Callable[[float, float], float]] = {Level.CLOCK: min, Level.POWER: min}
+ABSENT, WAITING = 10.0, 90.0
+"""Percent of use: ranks that wait in a collective operation keep their GPUs busy by spinning; one that never came to it
+leaves its own idle."""
+
+PER_NODE: Mapping[str, Callable[[float, float], float]] = {Level.CLOCK: min, Level.POWER: min, Level.USED: min}
 """How several rows of one host are put together; all others by their maximum."""
 
 Levels = Mapping[str, Mapping[str, float]]
@@ -80,6 +84,16 @@ def slow_nodes(levels: Levels, nodes: Nodes) -> tuple[Nodes, str]:
         words += _throttling(levels, node, nodes)
     how = "; ".join(f"{node}: {', '.join(words)}" for node, words in sorted(told.items()))
     return tuple(sorted(told)), how
+
+
+def absent_node(levels: Levels, nodes: Nodes) -> str | None:
+    """Of a job whose tensor cores are all idle: the one host that does not wait as all its others do."""
+    used = levels.get(Level.USED, {})
+    if len(nodes) < 2 or any(node not in used for node in nodes):
+        return None
+    absent = [node for node in nodes if used[node] < ABSENT]
+    waiting = [node for node in nodes if used[node] > WAITING]
+    return absent[0] if len(absent) == 1 and len(waiting) == len(nodes) - 1 else None
 
 
 def _outliers(measured: Mapping[str, float], share: float) -> list[str]:

@@ -91,7 +91,12 @@ METRICS = (
     *(Metric(_NVLINK_NAME.format(one), Exporter.DCGM, "errors on NVLink", hint=OFF_BY_DEFAULT) for one in _NVLINK),
     Metric(TENSOR, Exporter.DCGM, "hangs seen as idle tensor cores; hosts that do less than the others", core=True),
     Metric(CLOCK, Exporter.DCGM, "hosts whose GPUs run slower than the others'", core=True),
-    Metric(USED, Exporter.DCGM, "which GPUs are in use, so that clocks and power can be compared", core=True),
+    Metric(
+        USED,
+        Exporter.DCGM,
+        "which GPUs are in use, so that clocks and power can be compared; which host the others of a hang wait for",
+        core=True,
+    ),
     Metric(POWER, Exporter.DCGM, "hosts whose GPUs draw less power than the others'"),
     *(Metric(one, Exporter.DCGM, "why GPUs run slower than the others'", hint=OFF_BY_DEFAULT) for one in THROTTLES),
     Metric(
@@ -184,6 +189,7 @@ class Level(StrEnum):
     TENSOR = "tensor"  # mean tensor-core activity of all GPUs
     CLOCK = "clock"  # mean clock of the slowest GPU in use (MHz)
     POWER = "power"  # mean power of the GPUs in use (W)
+    USED = "used"  # mean use of the least used of the GPUs that worked before (percent)
     THROTTLED = "throttled"  # throttled time per second, of the worst GPU (the exporter's unit)
     GPUS = "gpus"  # number of GPUs seen now
     TRAFFIC = "traffic"  # bytes per second on the fabric, both ways
@@ -236,6 +242,7 @@ class Queries:
         span = f"[{self.shape.idle_s}s]"
         tensor = self._pick(TENSOR)
         in_use = f"(avg_over_time({self._pick(USED)}{span}) > {BUSY_PERCENT} or avg_over_time({tensor}{span}) > 0.01)"
+        worked = f"max_over_time({tensor}[{self.shape.lookback_s}s]) > 0.01"
         throttled = " or ".join(self._labelled(f"rate({self._pick(one)}{span})", "why", one) for one in THROTTLES)
         return _joined(
             (
@@ -248,6 +255,10 @@ class Queries:
                 (
                     Level.POWER,
                     f"avg by ({self._by}) ({self._used(f'avg_over_time({self._pick(POWER)}{span})', in_use)})",
+                ),
+                (
+                    Level.USED,
+                    f"min by ({self._by}) ({self._used(f'avg_over_time({self._pick(USED)}{span})', worked)})",
                 ),
                 (Level.THROTTLED, f"max by ({self._by}, why) ({throttled})"),
                 (Level.GPUS, f"count by ({self._by}) ({self._pick(CLOCK)})"),

@@ -16,7 +16,15 @@ from datetime import UTC, datetime, timedelta
 from activities.telemetry.hostnames import HostNames
 from activities.telemetry.metric_changes import Change
 from activities.telemetry.metric_findings import XidTable, findings_of, of_node
-from activities.telemetry.metric_levels import FABRIC_IDLE, TENSOR_IDLE, Levels, all_idle, levels_by_node, slow_nodes
+from activities.telemetry.metric_levels import (
+    FABRIC_IDLE,
+    TENSOR_IDLE,
+    Levels,
+    absent_node,
+    all_idle,
+    levels_by_node,
+    slow_nodes,
+)
 from activities.telemetry.metric_queries import ANSWERS, BOOTED, CLOCK, DOWN_S, METRICS, Level, Queries, QueryShape
 from activities.telemetry.metric_round import Round, Rounds, Source
 from activities.telemetry.prometheus import Prometheus, PrometheusAccess
@@ -253,10 +261,12 @@ class MetricsWatch:
         else:
             memory.idle_since = None
         slow, how = slow_nodes(joined.levels, job.nodes)
+        absent = absent_node(joined.levels, job.nodes) if tensor else None
         return JobMetrics(
             tensor_idle=tensor,
             fabric_idle=fabric,
             idle_since=memory.idle_since,
+            absent_nodes=(absent,) if absent is not None else (),
             findings=findings,
             slow_nodes=slow,
             slow_how=how,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from activities.pulse import Pulse
+from activities.pulse import Pulse, blamed
 from activities.site import Site
 from activities.slurm.answers import SweepRow
 from activities.sweep_cursor import SweepCursor, read_cursor
 from activities.telemetry.logwatch import LogLook
 from recovery.hang import Stage
-from recovery.measured import JobMetrics
+from recovery.measured import JobMetrics, MeasuredJob
 from recovery.policy_file import PolicyFile, parse
-from recovery.records import JobState, NodeView, Progress
-from tests.recovery.situations import T0
+from recovery.records import FaultClass, JobState, NodeView, Progress, Role
+from tests.recovery.situations import T0, finding
 
 LOW = parse("policies: {default: {hang_floor_s: 30, hang_start_s: 60, hang_one_witness_s: 60}}", "policy.yaml")
 
@@ -37,13 +37,19 @@ class FakeSite:
     sweep_interval_s: float = 2.0
     found: tuple[NodeView, ...] = ()
     asked: int = 0
+    measures: bool = False
+    measured_jobs: list[MeasuredJob] = field(default_factory=list)
 
     async def nodes(self, cluster: str) -> Sequence[NodeView]:
         self.asked += 1
         return self.found
 
     def is_measured(self, cluster: str) -> bool:
-        return False
+        return self.measures
+
+    async def measured(self, cluster: str, jobs: Sequence[MeasuredJob]) -> Mapping[str, JobMetrics]:
+        self.measured_jobs += jobs
+        return {}
 
 
 class Felt:
@@ -183,3 +189,26 @@ async def test_events_of_its_nodes_are_named_and_the_list_is_read_rarely() -> No
     job.second += 20
     job.trains(1)
     assert job.cursor.nodes == ()
+
+
+async def test_late_metrics_of_an_ended_attempt_are_asked_for_while_the_job_waits() -> None:
+    job = Felt()
+    job.site.measures = True
+    waits: dict[str, Any] = {"state": JobState.PENDING, "restarts": 1, "start": None, "node_list": ""}
+    asked = await job.pulse.measured("prod", [job.row(**waits)])
+    assert asked == {}, "of an attempt that was never seen to run nothing is asked"
+    await job.pulse.measured("prod", [job.row()])
+    await job.pulse.measured("prod", [job.row(state=JobState.FAILED)])
+    await job.pulse.measured("prod", [job.row(**waits)])
+    assert [(one.attempt, one.end_time is None) for one in job.site.measured_jobs] == [(0, True), (0, False)]
+    assert job.site.measured_jobs[-1].nodes == ("n01", "n02", "n03", "n04")
+    await job.pulse.measured("prod", [job.row(restarts=1, start=int(T0.timestamp()) + 60)])
+    assert job.site.measured_jobs[-1].attempt == 1
+
+
+def test_only_causes_in_nodes_are_blamed_late() -> None:
+    xid = finding(detector="metrics", trusted=True, nodes=("n03",))
+    killed = xid.model_copy(update={"fault_class": FaultClass.OUT_OF_MEMORY, "nodes": ("n02",)})
+    symptom = xid.model_copy(update={"role": Role.SYMPTOM, "nodes": ("n01",)})
+    assert blamed(JobMetrics(findings=(symptom, killed, xid))) == ("n03",)
+    assert blamed(None) == ()

@@ -47,3 +47,15 @@ def test_each_change_of_a_judgement_is_told_once() -> None:
 def test_a_job_that_runs_no_more_has_nothing_to_tell() -> None:
     cursor = SweepCursor(hang=hang(), nodes=("n02:down",), told=("hang:suspected:70",)).without_judgement()
     assert cursor.judged == cursor.told == ()
+
+
+def test_while_a_job_waits_only_late_blame_is_told() -> None:
+    ran = SweepCursor(nodes=("metric:xid.79:n02",), told=("metric:xid.79:n02",))
+    waits = ran.while_waiting(())
+    assert (waits.judged, waits.told) == ((), ())
+    late = waits.while_waiting(("n03",))
+    assert late.judged == ("metric:late:n03",)
+    assert late.news == ("metrics",)
+    told = late.model_copy(update={"told": late.judged})
+    assert told.while_waiting(()) == told
+    assert told.while_waiting(("n01",)).judged == ("metric:late:n01", "metric:late:n03")

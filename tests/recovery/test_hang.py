@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.hang import Hang, Stage, hang_finding, judge, limit
+from recovery.blame import attribute
+from recovery.hang import Hang, Stage, absent_finding, hang_finding, judge, limit
 from recovery.measured import JobMetrics
 from recovery.node_events import NodeEvent, NodeTrouble
 from recovery.pace import Pace, Phase
 from recovery.policy_numbers import Policy
-from recovery.records import Certainty, FaultClass, JobState, Role
+from recovery.records import Certainty, Confidence, FaultClass, JobState, Role
 from tests.recovery.sampled import Printed, Sampled, moment, sampled
 from tests.recovery.situations import view
 
@@ -221,6 +222,17 @@ def test_a_fault_that_steps_followed_is_no_witness() -> None:
 def test_idle_metrics_confirm_a_hang() -> None:
     for metrics in (JobMetrics(tensor_idle=True), JobMetrics(fabric_idle=True)):
         assert witnessed(stopped(), metrics=metrics).stage is Stage.CONFIRMED
+
+
+def test_the_one_host_that_does_not_wait_is_named_and_suspected() -> None:
+    hang = witnessed(stopped(), metrics=JobMetrics(tensor_idle=True, absent_nodes=("n02",)))
+    assert "wait at full use: n02" in hang.summary
+    found = absent_finding(view(JobState.RUNNING), hang, ("n02",), NOW)
+    assert found is not None
+    verdict = attribute(view(JobState.RUNNING), [hang_finding(view(JobState.RUNNING), hang, NOW), found])
+    assert (verdict.signature, [one.node for one in verdict.suspects]) == ("hang.absent_host", ["n02"])
+    assert verdict.suspects[0].confidence is Confidence.MEDIUM
+    assert absent_finding(view(JobState.RUNNING), hang, ("n07",), NOW) is None
 
 
 def test_metrics_that_are_not_measured_say_nothing() -> None:

@@ -439,3 +439,46 @@ def test_advice_carries_what_the_record_needs() -> None:
     assert (advice.fault_class, advice.signature) == (FaultClass.HARDWARE, "xid.79")
     assert {budget.name for budget in advice.budgets} >= {"restarts", "same_cause", "unknown"}
     assert decide(situation(), DEFAULT).policy_hash == DEFAULT.hash
+
+
+# ------------------------------------------------------------------------------------------------ told late
+
+
+def waiting_again(**more: Any) -> Situation:
+    """Relight has restarted the job, it waits, and metrics tell of its first attempt now."""
+    job = view(JobState.PENDING, restarts=1, submit_time=at(1000), excluded=more.pop("excluded", ()))
+    usual: dict[str, Any] = {
+        "attempts": (attempt(0), attempt(1, state=JobState.PENDING, nodes=(), start_time=None, end_time=None)),
+        "findings": (finding(detector="metrics", trusted=True, nodes=("n03",)),),
+        "verdict": verdict(FaultClass.HARDWARE, suspect("n03")),
+        "expected_restart": True,
+    }
+    return situation(job, **{**usual, **more})
+
+
+def test_a_node_that_is_blamed_while_the_job_waits_is_excluded_as_well() -> None:
+    advice = decide(waiting_again(excluded=("n08",)), Policy())
+    assert (advice.action, advice.rule, advice.exclude) == (Action.GUARD, "blamed_late", ("n03",))
+    assert advice.restart_count == 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"excluded": ("n03",)},
+        {"declined": ("n03",)},
+        {"findings": ()},
+        {"findings": (finding(nodes=("n03",)),)},
+        {"verdict": verdict(FaultClass.HARDWARE, suspect("n07"))},
+        {"nodes_usable": ("n01", "n02", "n03", "n04")},
+        {"expected_restart": False},
+    ],
+    ids=["excluded", "given-up", "nothing-new", "only-the-log", "another-jobs-node", "too-few-nodes", "not-ours"],
+)
+def test_a_job_that_waits_is_left_alone_where_nothing_can_be_added(more: dict[str, Any]) -> None:
+    assert decide(waiting_again(**more), Policy()).action is Action.LEAVE_ALONE
+
+
+def test_a_paused_or_frozen_job_is_not_guarded_late() -> None:
+    assert decide(waiting_again(paused=True), Policy()).rule == "paused"
+    assert decide(waiting_again(frozen="STOP"), Policy()).rule == "frozen"

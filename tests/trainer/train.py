@@ -11,6 +11,7 @@ A node is "broken" for as long as the file `<faults>/<node>` exists; what it say
   hang      stops taking steps for ever, silently
   stall     never comes to the first step, silently
   slow S    takes S seconds longer for each step
+  memory M N  in step N takes M megabytes and keeps them for a minute
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def main() -> int:
     while step < options.steps:
         began = time.monotonic()
         time.sleep(options.step_time)
-        _die_if_broken(options.faults, node, rank, before_first_step=False)
+        _die_if_broken(options.faults, node, rank, before_first_step=False, step=step + 1)
         gradient = _gradient(weights, noise)
         mean = link.mean(gradient)
         weights = [w - 0.1 * g for w, g in zip(weights, mean, strict=True)]
@@ -131,7 +132,7 @@ def _write(path: Path, text: str) -> None:
     draft.rename(path)
 
 
-def _die_if_broken(faults: str, node: str, rank: int, *, before_first_step: bool) -> None:
+def _die_if_broken(faults: str, node: str, rank: int, *, before_first_step: bool, step: int = 0) -> None:
     path = Path(faults) / node
     try:
         words = path.read_text().split()
@@ -151,6 +152,10 @@ def _die_if_broken(faults: str, node: str, rank: int, *, before_first_step: bool
         return
     if kind == "slow":
         time.sleep(float(words[1]))
+    if kind == "memory" and step == int(words[2]):
+        taken = bytearray(int(words[1]) << 20)
+        time.sleep(60)
+        del taken
     if kind == "gpu":
         _complain(
             f"[rank{rank}]: Traceback (most recent call last):\n"

@@ -52,6 +52,7 @@ class Fleet:
         tensor: Value | None = 0.4,
         clock: Value | None = 1700,
         power: Value | None = 600,
+        used: Value | None = 100,
         labels: Callable[[str], Mapping[str, str]] | None = None,
     ) -> None:
         """A host with a dcgm-exporter. `xid` by GPU; others show 0. None leaves a metric out."""
@@ -63,7 +64,7 @@ class Fleet:
                 "DCGM_FI_DEV_XID_ERRORS": (xid or {}).get(gpu, 0),
                 "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": tensor,
                 "DCGM_FI_DEV_SM_CLOCK": clock,
-                "DCGM_FI_DEV_GPU_UTIL": 100,
+                "DCGM_FI_DEV_GPU_UTIL": used,
                 "DCGM_FI_DEV_POWER_USAGE": power,
             }
             for metric, value in shown.items():

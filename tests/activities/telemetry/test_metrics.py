@@ -97,6 +97,13 @@ def _past() -> Fleet:
     for host in ("slow1", "slow2", "slow3", "slow4", "slow5"):
         hot = {**dcgm(host), "gpu": "1", "UUID": f"GPU-{host}-1", "device": "nvidia1"}
         fleet.add("DCGM_FI_DEV_THERMAL_VIOLATION", (lambda ago: (2_400 - ago) * 1e6) if host == "slow4" else 0, hot)
+    # A hang in which all wait by spinning, except for one host; one more whose GPU was never used.
+    stopped = since(400, 0.4, 0)
+    for host in ("spin1", "spin2", "spin3"):
+        fleet.gpus(host, tensor=stopped)
+    fleet.gpus("still1", tensor=stopped, used=since(400, 100, 0))
+    fleet.gpus("spare1", 1, tensor=stopped)
+    fleet.add("DCGM_FI_DEV_GPU_UTIL", 0, {**dcgm("spare1"), "gpu": "1", "UUID": "GPU-spare1-1"})
     # Rebooted; only its clock was set; silent; only one exporter silent.
     fleet.machine("boot1", booted_ago=lambda ago: 400 if ago < 400 else 86_400)
     fleet.machine("boot2", clock_off=lambda ago: 3_600 if ago < 400 else 0)
@@ -304,6 +311,15 @@ async def test_a_job_on_one_host_needs_no_fabric(watch: MetricsWatch, job: Jobs)
     found = await told(watch, job("20", "idle1"))
     assert found.tensor_idle is True
     assert found.fabric_idle is None
+
+
+async def test_the_one_host_that_does_not_wait_while_all_are_idle_is_told(watch: MetricsWatch, job: Jobs) -> None:
+    assert (await told(watch, job("30", "spin1", "still1", "spin2", "spin3"))).absent_nodes == ("still1",)
+    assert (await told(watch, job("31", "still1", "spin1"))).absent_nodes == ("still1",)
+    assert (await told(watch, job("32", "spin1", "spin2", "spare1"))).absent_nodes == ()
+    assert (await told(watch, job("33", "still1", "idle1", "idle2"))).absent_nodes == ("still1",)
+    assert (await told(watch, job("34", "still1", "well1"))).absent_nodes == ()
+    assert (await told(watch, job("35", "still1", "part2"))).absent_nodes == ()
 
 
 async def test_a_slow_host_is_told_apart_with_the_reason(watch: MetricsWatch, job: Jobs) -> None:

@@ -1,0 +1,73 @@
+"""Jobs that use more memory than they have, on a real cluster: Slurm's own limit kills them, without control groups.
+
+A job in the same cluster whose only oddity are long evaluations raises nothing meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from activities.contracts import EventKind
+from tests.integration.story import told_on_failure
+from tests.stage import Stage
+
+LIMIT_ON_MEMORY = """SelectTypeParameters=CR_Core_Memory
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
+"""
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with Stage(nodes=6, kill_wait_s=2, extra_conf=LIMIT_ON_MEMORY, policy={"hang_floor_s": 10}) as made:
+        made.start_worker()
+        yield made
+
+
+def test_out_of_memory_is_told_apart_restarted_once_and_stopped_when_it_comes_at_the_same_step(stage: Stage) -> None:
+    faults = {name: stage.faults(name) for name in ("once", "again", "healthy")}
+    for name in ("once", "again"):
+        for node in stage.slurm.nodes:
+            (faults[name] / node).write_text("memory 300 12")
+    jobs = {
+        name: stage.train(
+            "alice", name, "--mem=100", nodes=2, steps=600, comment="relight", faults=faults[name], step_time=0.2
+        )
+        for name in ("once", "again")
+    }
+    jobs["healthy"] = stage.train(
+        "bob",
+        "healthy",
+        "--mem=100",
+        nodes=2,
+        steps=600,
+        comment="relight",
+        faults=faults["healthy"],
+        step_time=0.2,
+        trainer_args="--eval-every 20 --eval-time 12",
+    )
+    with told_on_failure(stage, *jobs.values()):
+        once, again, healthy = jobs.values()
+        stage.until(lambda: stage.events(once, EventKind.OUTCOME, kind="restarted"), "the first job is restarted")
+        for file in faults["once"].iterdir():
+            file.unlink()
+        verdict = stage.events(once, EventKind.VERDICT)[0].body
+        assert (verdict["fault_class"], verdict["signature"]) == ("out_of_memory", "slurm.memory_limit")
+        assert stage.events(once, EventKind.ADVICE)[0].body["rule"] == "out_of_memory"
+        assert stage.slurm.show(once)["ExcNodeList"] == "(null)", "its memory is the job's own affair"
+        stage.until(lambda: stage.events(once, EventKind.OUTCOME, kind="first_step"), "it goes on")
+
+        stage.until(lambda: stage.events(again, EventKind.ADVICE, action="stop"), "the other job is stopped")
+        rules = [event.body["rule"] for event in stage.events(again, EventKind.ADVICE)]
+        assert rules == ["out_of_memory", "out_of_memory_again"]
+        assert stage.restarts(again) == 1
+        assert stage.slurm.state(again) == "FAILED"
+
+        stage.until(lambda: stage.trained(healthy, 41), "the healthy job has evaluated twice")
+        assert not stage.events(healthy, EventKind.FINDING)
+        assert not stage.events(healthy, EventKind.ADVICE)
+        for job in (once, healthy):
+            stage.slurm.run("scancel", str(job))
