@@ -173,8 +173,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "cannot_help", "user error, or an error that running again cannot help (`retry: no`)", "stop", ended.cannot_help
     ),
-    Rule("once_spent", "an error the catalogue retries `once`, for the second time", "stop", ended.once_spent),
     Rule("out_of_memory_again", "out of memory at the same step as before", "stop", ended.out_of_memory_again),
+    Rule("once_spent", "an error the catalogue retries `once`, for the second time", "stop", ended.once_spent),
     Rule(
         "not_restartable",
         "ended and may not be requeued (`--no-requeue`)",

@@ -56,8 +56,8 @@ class Stage:
         prometheus: Mapping[str, Any] | None = None,
         **slurm: Any,
     ) -> None:
-        """`policy`: numbers of the default policy; `policies`: other policies by name; `gate`, `path`, `prometheus`:
-        settings of the cluster; the rest is Slurm's."""
+        """`policy`: numbers of the default policy; `policies`: other policies by name; `gate`, `path`: settings of the
+        cluster; `prometheus`: of metrics; the rest is Slurm's."""
         self.slurm = SlurmCluster(
             nodes=nodes, accounting=accounting, name=cluster_name, first_job_id=first_job_id, **slurm
         )
@@ -143,12 +143,12 @@ class Stage:
                     "database": {"url": self.database},
                     "policy_file": str(policy),
                     "evidence_dir": str(home / "evidence"),
+                    **({"telemetry": {"prometheus": self._prometheus}} if self._prometheus else {}),
                     "clusters": {
                         self.cluster_name: {
                             "slurm_conf": self.slurm.env["SLURM_CONF"],
                             "gate": {"dir": str(home / "gate"), "ceiling": 1000, **self._gate},
                             **({"path": self._path} if self._path else {}),
-                            **({"prometheus": self._prometheus} if self._prometheus else {}),
                         }
                     },
                 }

@@ -28,7 +28,7 @@ POLICY = {
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    with Stage(nodes=12, kill_wait_s=2, policy=POLICY) as made:
+    with Stage(nodes=10, kill_wait_s=2, policy=POLICY) as made:
         made.start_worker()
         yield made
 
@@ -86,8 +86,8 @@ def _cancel(stage: Stage, jobs: Iterable[int]) -> None:
 
 def test_each_way_to_get_nowhere_is_seen_and_recovered_once(stage: Stage) -> None:
     jobs: dict[str, int] = {}
-    faults = {name: stage.faults(name) for name in ("silent", "stopped", "rebooted", "slowed", "healthy")}
-    for name in ("silent", "stopped", "rebooted", "slowed"):
+    faults = {name: stage.faults(name) for name in ("silent", "stopped", "slowed", "healthy")}
+    for name in ("silent", "stopped", "slowed"):
         jobs[name] = stage.train(
             "alice", name, "--exclusive", nodes=2, steps=2000, comment="relight", faults=faults[name], step_time=0.2
         )
@@ -108,8 +108,6 @@ def test_each_way_to_get_nowhere_is_seen_and_recovered_once(stage: Stage) -> Non
     victim = _other_node(stage, jobs["stopped"])
     for pid in stage.slurm.rank_pids(jobs["stopped"], victim):
         os.kill(pid, signal.SIGSTOP)
-    rebooted = _other_node(stage, jobs["rebooted"])
-    stage.slurm.reboot_node(rebooted)
     _until(
         stage,
         jobs["silent"],
@@ -121,21 +119,25 @@ def test_each_way_to_get_nowhere_is_seen_and_recovered_once(stage: Stage) -> Non
     _until(stage, jobs["slowed"], lambda job: stage.trained(job, 130), "the job to be slowed has trained for a while")
     (faults["slowed"] / _other_node(stage, jobs["slowed"])).write_text("slow 0.5")
 
-    for name in ("silent", "stopped", "rebooted"):
+    for name in ("silent", "stopped"):
         job = jobs[name]
         _until(stage, job, lambda job: stage.events(job, EventKind.OUTCOME, kind="restarted"), f"{name} is restarted")
         _until(stage, job, lambda job: stage.events(job, EventKind.OUTCOME, kind="first_step"), f"{name} goes on")
         assert stage.restarts(job) == 1, _story(stage, job)
-        assert [event.body["rule"] for event in stage.events(job, EventKind.ADVICE, action="restart")] == ["hang"]
+        # The log alone: told first, acted upon only when it lasts; which node it was nobody knows.
+        advice = [event.body for event in stage.events(job, EventKind.ADVICE)]
+        assert [(one["action"], one["rule"]) for one in advice] == [
+            ("leave_alone", "hang_suspected"),
+            ("restart", "hang"),
+        ]
+        assert all("nothing else says so" in one["reason"] for one in advice)
+        assert stage.slurm.show(job)["ExcNodeList"] == "(null)"
         found = stage.events(job, EventKind.FINDING, signature="hang.no_step")
         assert found and found[-1].body["certainty"] == "confirmed"
         life = stage.events(job)[0].life_id
         assert life is not None
         hung = stage.store.attempts(life)[0]
         assert (hung.ended_by_us, hung.restarted_by) == (False, "relight"), "a hang is a fault and costs budget"
-    assert stage.slurm.show(jobs["rebooted"])["ExcNodeList"] == rebooted
-    verdict = stage.events(jobs["rebooted"], EventKind.VERDICT)[-1].body
-    assert verdict["fault_class"] == "hardware"
 
     _until(
         stage, jobs["slowed"], lambda job: stage.events(job, EventKind.ADVICE, rule="straggler"), "the slow job is told"

@@ -28,15 +28,25 @@ def stage() -> Iterator[Stage]:
 
 
 def test_out_of_memory_is_told_apart_restarted_once_and_stopped_when_it_comes_at_the_same_step(stage: Stage) -> None:
-    faults = {name: stage.faults(name) for name in ("once", "again", "healthy")}
-    for name in ("once", "again"):
-        for node in stage.slurm.nodes:
+    nodes = stage.slurm.nodes
+    greedy = {"once": nodes[1::2], "again": nodes[1::2], "everywhere": nodes, "healthy": ()}
+    faults = {name: stage.faults(name) for name in greedy}
+    for name, where in greedy.items():
+        for node in where:
             (faults[name] / node).write_text("memory 300 12")
     jobs = {
         name: stage.train(
-            "alice", name, "--mem=100", nodes=2, steps=600, comment="relight", faults=faults[name], step_time=0.2
+            "alice",
+            name,
+            "--mem=100",
+            f"--nodelist={first},{second}",
+            nodes=2,
+            steps=600,
+            comment="relight",
+            faults=faults[name],
+            step_time=0.2,
         )
-        for name in ("once", "again")
+        for name, first, second in zip(("once", "again", "everywhere"), nodes[::2], nodes[1::2], strict=True)
     }
     jobs["healthy"] = stage.train(
         "bob",
@@ -50,14 +60,15 @@ def test_out_of_memory_is_told_apart_restarted_once_and_stopped_when_it_comes_at
         trainer_args="--eval-every 20 --eval-time 12",
     )
     with told_on_failure(stage, *jobs.values()):
-        once, again, healthy = jobs.values()
-        stage.until(lambda: stage.events(once, EventKind.OUTCOME, kind="restarted"), "the first job is restarted")
+        once, again, everywhere, healthy = jobs.values()
+        stage.until(lambda: stage.events(once, EventKind.ADVICE), "the first job is advised upon")
         for file in faults["once"].iterdir():
             file.unlink()
         verdict = stage.events(once, EventKind.VERDICT)[0].body
         assert (verdict["fault_class"], verdict["signature"]) == ("out_of_memory", "slurm.memory_limit")
         assert stage.events(once, EventKind.ADVICE)[0].body["rule"] == "out_of_memory"
-        assert stage.slurm.show(once)["ExcNodeList"] == "(null)", "its memory is the job's own affair"
+        assert [suspect["node"] for suspect in verdict["suspects"]] == [nodes[1]]
+        assert stage.slurm.show(once)["ExcNodeList"] == "(null)", "a single time is no reason to avoid the node"
         stage.until(lambda: stage.events(once, EventKind.OUTCOME, kind="first_step"), "it goes on")
 
         stage.until(lambda: stage.events(again, EventKind.ADVICE, action="stop"), "the other job is stopped")
@@ -65,6 +76,11 @@ def test_out_of_memory_is_told_apart_restarted_once_and_stopped_when_it_comes_at
         assert rules == ["out_of_memory", "out_of_memory_again"]
         assert stage.restarts(again) == 1
         assert stage.slurm.state(again) == "FAILED"
+
+        stage.until(lambda: stage.events(everywhere, EventKind.ADVICE), "the third job is advised upon")
+        assert stage.events(everywhere, EventKind.ADVICE)[0].body["rule"] == "cannot_help"
+        assert "no node is to blame" in stage.events(everywhere, EventKind.VERDICT)[0].summary
+        assert stage.restarts(everywhere) == 0
 
         stage.until(lambda: stage.trained(healthy, 41), "the healthy job has evaluated twice")
         assert not stage.events(healthy, EventKind.FINDING)
