@@ -22,6 +22,9 @@ nobody else does."""
 DEATHS = ("torchelastic.exit.9", "torchelastic.failed.9", "process.killed")
 """They tell that a process died, not why: everything else that is known goes before."""
 
+KILLED = (*DEATHS, "srun.killed", "process.dataloader_killed")
+"""Something was killed by a signal from outside: where a host's kernel says that its memory was full, that was it."""
+
 NAMED_BY = {"slurm.ended_by_node_failure": "slurm.node_failure"}
 """Of one and the same event, the first line tells it and the second one where it was."""
 
@@ -56,6 +59,8 @@ def attribute(view: JobView, findings: Sequence[Finding], *, nodes_down: Nodes =
             return _scheduler_says(view, word, testimony, down)
 
     causes = sorted((one for one in testimony if one.role is Role.ROOT), key=_precedence)
+    if (starved := _host_without_memory(view, words, testimony)) is not None:
+        return starved
     if down and not any(_is_ours(one) for one in causes):
         return _node_down(down, causes)
     if causes:
@@ -77,6 +82,18 @@ def _scheduler_says(view: JobView, word: Finding, testimony: Sequence[Finding], 
     suspects, dropped = _suspects(view, [word, *named])
     suspects = _merged(_down(down), suspects)
     return _verdict(word, suspects, word.summary + _where(suspects), dropped)
+
+
+def _host_without_memory(view: JobView, words: Sequence[Finding], testimony: Sequence[Finding]) -> Verdict | None:
+    """The verdict where the log tells no more than that something was killed, and a trusted witness that a host of the
+    job had run out of memory. Which process filled it is not known, so the host is merely where it happened."""
+    told = [one for one in words if one.fault_class is FaultClass.OUT_OF_MEMORY and one.nodes]
+    killed = any(one.signature in KILLED for one in testimony)
+    if not told or not killed or any(one.role is Role.ROOT and one.signature not in KILLED for one in testimony):
+        return None
+    suspects, dropped = _suspects(view, told, at_most=Confidence.LOW)
+    first = min(told, key=_moment)
+    return _verdict(first, suspects, f"{first.summary}; the log tells of a process that was killed", dropped)
 
 
 def _node_down(down: Nodes, causes: Sequence[Finding]) -> Verdict:

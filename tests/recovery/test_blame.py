@@ -203,6 +203,25 @@ def test_out_of_memory_by_the_scheduler_excludes_nobody() -> None:
     assert (verdict.fault_class, suspects(verdict), sure(verdict)) == (FaultClass.OUT_OF_MEMORY, ["n02"], [])
 
 
+def test_a_host_without_memory_explains_a_process_that_was_killed_and_nothing_else() -> None:
+    full = finding(
+        "host.oom_kill",
+        fault_class=FaultClass.OUT_OF_MEMORY,
+        role=Role.SYMPTOM,
+        retry=Retry.ONCE,
+        nodes=("n02",),
+        trusted=True,
+        at=1,
+    )
+    killed = finding("srun.killed", fault_class=FaultClass.SYSTEM_SOFTWARE, role=Role.SYMPTOM, nodes=("n02",), line=4)
+    waited = finding("nccl.watchdog_timeout", fault_class=FaultClass.INTERCONNECT, role=Role.SYMPTOM, line=2)
+    for testimony in ([killed], [waited, killed], [cascade(1), killed]):
+        verdict = attribute(view(), [*testimony, FAILED, full])
+        assert (verdict.signature, verdict.retry) == ("host.oom_kill", Retry.ONCE)
+        assert (suspects(verdict), sure(verdict)) == (["n02"], [])
+    assert attribute(view(), [FAILED, full, killed, finding(nodes=("n03",), line=9)]).signature == "cuda.ecc"
+
+
 def test_a_node_that_is_down_explains_a_crash_without_a_cause() -> None:
     verdict = attribute(view(), [cascade(1), FAILED], nodes_down=("n04",))
     assert (verdict.fault_class, sure(verdict)) == (FaultClass.HARDWARE, ["n04"])
