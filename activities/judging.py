@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from activities.pulse import LATE_S
 from activities.sweep_cursor import SweepCursor
+from recovery.attempts import view_of_earlier
 from recovery.hang import Hang, hang_finding
 from recovery.node_events import NodeTrouble, node_events, node_findings
-from recovery.records import FaultClass, Finding, JobState, JobView, NodeView, Progress, Role
+from recovery.records import Attempt, FaultClass, Finding, JobState, JobView, NodeView, Progress, Role
 from recovery.straggler import Straggler, straggler_finding
 
 STALE = timedelta(seconds=90)
@@ -73,3 +75,14 @@ def after_the_fact(
         )
     ]
     return node_findings(view, events, now, step_at=None, stopped=True)
+
+
+def just_ended(view: JobView, attempts: Sequence[Attempt], now: datetime) -> JobView | None:
+    """The job as it was in the attempt before the waiting one, while metrics may still tell something new of it."""
+    earlier = next((one for one in attempts if one.number == view.restarts - 1), None)
+    if earlier is None or not earlier.nodes or earlier.start_time is None:
+        return None
+    end = earlier.end_time or view.submit_time  # a requeue sets it anew
+    if end is None or (now - end).total_seconds() > LATE_S:
+        return None
+    return view_of_earlier(view, earlier.model_copy(update={"end_time": end}), None)

@@ -15,7 +15,7 @@ from temporalio import activity
 from activities import contracts as c
 from activities.audit.records import Watched
 from activities.heartbeat import heartbeating
-from activities.judging import after_the_fact, judgements
+from activities.judging import after_the_fact, judgements, just_ended
 from activities.outages import outages_retried
 from activities.site import Site
 from activities.slurm.answers import Relatives
@@ -180,7 +180,7 @@ class LookingActivities:
         if view.state is JobState.RUNNING or (in_question is not None and subject.state not in UNDISTURBED):
             over = in_question is not None
             more = (*more, *await self._measured(request.cluster, subject, progress, hang, over=over))
-        elif view.state is JobState.PENDING and expected and (before := _attempt_before(view, attempts)) is not None:
+        elif view.state is JobState.PENDING and expected and (before := just_ended(view, attempts, now)) is not None:
             # What a GPU reported right before the end is scraped up to a minute later: there is time while it waits.
             more = (*more, *await self._measured(request.cluster, before, Progress(), None, over=True))
         findings = (*more, *findings)[:MAX_FINDINGS]
@@ -384,14 +384,6 @@ def _in_question(
         if set(earlier.nodes) & gone:
             previous = AttemptRow(raw_id=view.raw_id, state=JobState.NODE_FAIL, nodes=earlier.nodes)
     return view_of_earlier(view, earlier, previous), previous
-
-
-def _attempt_before(view: JobView, attempts: Sequence[Attempt]) -> JobView | None:
-    """The job as it was in the attempt before the waiting one, where its nodes and times are known."""
-    earlier = next((one for one in attempts if one.number == view.restarts - 1), None)
-    if earlier is None or not earlier.nodes or earlier.start_time is None or earlier.end_time is None:
-        return None
-    return view_of_earlier(view, earlier, None)
 
 
 def _stuck(view: JobView, cursor: SweepCursor) -> bool:

@@ -29,8 +29,10 @@ _AS_ENDED: tuple[Callable[[Case], Advice | None], ...] = (
 
 def hang(case: Case) -> Advice | None:
     found = hang_of(case)
-    if found is None or not case.stuck or not found.stage.acts:
+    if found is None or not found.stage.acts:
         return None
+    if not case.stuck:
+        return case.leave_alone("hang", f"it hangs, and the policy only tells: {found.summary}", notify=True)
     return _as_ended(case, "hang", "it hangs", found.summary)
 
 
@@ -38,9 +40,7 @@ def hang_suspected(case: Case) -> Advice | None:
     found = hang_of(case)
     if found is None:
         return None
-    if not found.stage.acts:
-        return case.leave_alone("hang_suspected", f"it may hang: {found.summary}", notify=True)
-    return case.leave_alone("hang_suspected", f"it hangs, and the policy only tells: {found.summary}", notify=True)
+    return case.leave_alone("hang_suspected", f"it may hang: {found.summary}", notify=True)
 
 
 def straggler(case: Case) -> Advice | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from activities.judging import after_the_fact, judgements
+from activities.judging import after_the_fact, judgements, just_ended
 from activities.sweep_cursor import SweepCursor
 from recovery.hang import Hang, Stage
 from recovery.pace import Pace
 from recovery.records import FaultClass, Finding, JobState, NodeView, Progress
-from tests.recovery.situations import at, finding, view
+from tests.recovery.situations import at, attempt, finding, view
 
 HANG = Hang(attempt=0, stage=Stage.CONFIRMED, step=70, since=at(200), limit_s=300)
 NOW = at(600)
@@ -83,3 +83,18 @@ def test_a_restarted_daemon_counts_right_before_the_end_and_without_another_caus
     assert afterwards(restarted(daemon=300)) == []
     cause = finding(fault_class=FaultClass.APPLICATION)
     assert afterwards(restarted(daemon=590), findings=(cause,)) == []
+
+
+# ------------------------------------------------------------------------------------------------ told late
+
+
+def test_of_an_attempt_that_has_just_ended_metrics_may_still_tell() -> None:
+    waits = view(JobState.PENDING, restarts=1, submit_time=at(600))
+    before = just_ended(waits, (attempt(0),), at(660))
+    assert before is not None
+    assert (before.restarts, before.nodes, before.end_time) == (0, attempt(0).nodes, at(600))
+    unseen = attempt(0, end_time=None, state=JobState.RUNNING)
+    assert just_ended(waits, (unseen,), at(660)) == before.model_copy(update={"state": JobState.RUNNING})
+    assert just_ended(waits, (attempt(0),), at(900)) is None
+    assert just_ended(waits, (attempt(0, nodes=()),), at(660)) is None
+    assert just_ended(waits, (), at(660)) is None

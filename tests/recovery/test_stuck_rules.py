@@ -71,7 +71,7 @@ def test_budgets_bind_as_ever() -> None:
 
 def test_the_policy_may_only_tell() -> None:
     advice = decide(hung(), Policy(hang=OnStuck.NOTIFY))
-    assert (advice.action, advice.rule, advice.notify) == (Action.LEAVE_ALONE, "hang_suspected", True)
+    assert (advice.action, advice.rule, advice.notify) == (Action.LEAVE_ALONE, "hang", True)
 
 
 @pytest.mark.parametrize("state", [JobState.SUSPENDED, JobState.STOPPED, JobState.PENDING, JobState.COMPLETING])
