@@ -171,6 +171,8 @@ class Maker:
     def finding(self) -> Finding:
         if self.chance(0.3):
             return finding(detector="nodes", attempt=self.number(0, 2), signature="node.rebooted", nodes=("n02",))
+        if self.random.random() < 0.3:
+            return finding(detector="metrics", attempt=self.number(0, 2), trusted=True, nodes=("n02",))
         return finding(attempt=self.number(0, 2), seen_at=at(self.number(0, 100_000)), retry=self.one(*Retry))
 
     def demand(self) -> Demand:
@@ -215,7 +217,8 @@ class Maker:
             min_job_age_s=self.one(10, 300, 3600, 100_000),
             frozen="STOP file" if self.chance(0.2) else "",
             own_faults=self.number(0, 4),
-            expected_restart=self.chance(0.5),
+            expected_restart=self.random.random() < 0.3,
+            declined=self.some(CLUSTER, 1),
             force=self.demand() if force and self.random.random() < 0.5 else None,
         )
 
