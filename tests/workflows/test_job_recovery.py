@@ -251,6 +251,35 @@ async def test_a_forgotten_requeue_is_decided_again(client: Client, cluster: str
         await handle.terminate()
 
 
+async def test_blame_that_comes_while_the_restarted_job_waits_is_guarded_and_the_start_stays(
+    client: Client, cluster: str
+) -> None:
+    known = False
+
+    def advise(request: c.DecideJob) -> Advice:
+        seen = request.examination.view
+        assert seen is not None
+        if seen.state is not JobState.PENDING or not known or "n01" in seen.excluded:
+            return restart_when_failed(request)
+        return Advice(
+            action=Action.GUARD, rule="blamed_late", reason="an Xid", restart_count=seen.restarts, exclude=("n01",)
+        )
+
+    script = Scripted(view=view(FAILED), advise=advise, outcomes=[OutcomeKind.WAITING])
+    async with serving(client, script, cluster=cluster):
+        handle = await start(client, cluster=cluster)
+        await eventually(lambda: script.told(c.EventKind.OUTCOME), "the restart is verified and waits")
+        known = True
+        await _observe(handle, "metrics")
+        await eventually(lambda: len(script.settled) == 2, "the guard is verified")
+        (_, restart), (name, guard) = script.steps
+        assert (name, guard.restart_count, guard.exclude, guard.keep_excluded) == (c.GUARD, 1, ("n01",), ("n02",))
+        assert (restart.keep_start, guard.keep_start) == (False, True)
+        assert (script.settled[1].restarts, script.settled[1].ours) == (1, ("n01", "n02"))
+        assert (await state_of(handle))["exclusions"] == ["n01", "n02"]
+        await handle.terminate()
+
+
 async def test_an_operator_can_force_a_restart_with_exclusions(client: Client, cluster: str) -> None:
     def advise(request: c.DecideJob) -> Advice:
         if request.force is None:
