@@ -44,7 +44,7 @@ def judgements(
     fresh = pace.attempt == view.restarts and pace.looked_at is not None and now - pace.looked_at <= STALE
     hang = cursor.hang if fresh and progress.step == told_step else None
     lag = cursor.straggler if fresh else None
-    step_at = pace.at if pace.attempt == view.restarts else None
+    step_at = pace.went_on_at(view.restarts, newer=progress.step != told_step)
     events = node_events(nodes, view.nodes, view.start_time)
     found = node_findings(view, events, now, step_at=step_at, stopped=hang is not None)
     if hang is not None and hang.attempt == view.restarts:

@@ -178,11 +178,13 @@ class LookingActivities:
         if in_question is not None:
             more = after_the_fact(subject, nodes, findings, now)
         if view.state is JobState.RUNNING or (in_question is not None and subject.state not in UNDISTURBED):
+            newer = progress.step != _progress(view, watched).step
+            step_at = cursor.pace.went_on_at(subject.restarts, newer=newer)
             over = in_question is not None
-            more = (*more, *await self._measured(request.cluster, subject, progress, hang, over=over))
+            more = (*more, *await self._measured(request.cluster, subject, step_at, hang, over=over))
         elif view.state is JobState.PENDING and expected and (before := just_ended(view, attempts, now)) is not None:
             # What a GPU reported right before the end is scraped up to a minute later: there is time while it waits.
-            more = (*more, *await self._measured(request.cluster, before, Progress(), None, over=True))
+            more = (*more, *await self._measured(request.cluster, before, None, None, over=True))
         findings = (*more, *findings)[:MAX_FINDINGS]
         current = current_attempt(view, progress)
         if expected and not has_output and _died_at_start(view):
@@ -215,9 +217,10 @@ class LookingActivities:
         )
 
     async def _measured(
-        self, cluster: str, subject: JobView, progress: Progress, hang: Hang | None, *, over: bool
+        self, cluster: str, subject: JobView, step_at: datetime | None, hang: Hang | None, *, over: bool
     ) -> tuple[Finding, ...]:
-        """What metrics found about the attempt; in a round that begins now, where it is over or about to be ended."""
+        """What metrics found about the attempt; in a round that begins now, where it is over or about to be ended.
+        `step_at`: its latest step was completed later than this."""
         job = MeasuredJob(
             job_id=subject.job_id,
             raw_id=subject.raw_id,
@@ -229,9 +232,6 @@ class LookingActivities:
         told = (await self.site.measured(cluster, [job], fresh=over or hang is not None)).get(subject.job_id)
         if told is None:
             return ()
-        step_at = progress.step_at if progress.attempt == subject.restarts else None
-        if step_at is not None and job.end_time is not None:
-            step_at = min(step_at, job.end_time)  # a step may be read long after it was completed
         absent = absent_finding(subject, hang, told.absent_nodes, _now()) if hang is not None else None
         return (*with_survivals(told.findings, step_at), *((absent,) if absent is not None else ()))
 

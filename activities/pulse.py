@@ -160,8 +160,8 @@ class Pulse:
                 before=cursor.hang,
             )
             lags = straggler.judge(pace, policy, metrics=metrics, before=cursor.straggler) if hung is None else None
-        names = [event.key for event in events if not event.survived(pace.at)]
-        names += _told_by(metrics, pace.at) if look is not None else []
+        names = [event.key for event in events if not event.survived(pace.after_at)]
+        names += _told_by(metrics, pace.after_at) if look is not None else []
         over = cursor.over if cursor.over is not None and cursor.over.attempt == pace.attempt else None
         if cursor.hang is not None and cursor.hang.attempt == pace.attempt and cursor.hang.step != pace.step:
             over = cursor.hang

@@ -175,10 +175,10 @@ def _witnesses(pace: Pace, metrics: JobMetrics | None, events: Sequence[NodeEven
             found += [f"{ABSENT_HOW}: {node}" for node in metrics.absent_nodes]
         if metrics.fabric_idle:
             found.append("its nodes send nothing over the fabric")
-        faults = with_survivals(metrics.findings, pace.at)
+        faults = with_survivals(metrics.findings, pace.after_at)
         found += [f"metrics tell: {one.summary}"[:200] for one in faults if one.role is not Role.BENIGN][:2]
     for event in events:
-        if event.trouble is not NodeTrouble.DRAINING and not event.survived(pace.at):
+        if event.trouble is not NodeTrouble.DRAINING and not event.survived(pace.after_at):
             found.append(event.text)
     return found
 

@@ -101,6 +101,7 @@ class Pace(Record):
     looked_at: Time | None = None
     step: int | None = Field(default=None, description="last completed step; the counter may jump back")
     at: Time | None = Field(default=None, description="when that was seen")
+    after_at: Time | None = Field(default=None, description="it was completed after this: the last look without it")
     blind_s: float = Field(default=0.0, description="seconds since then (or since `begun`) in which nobody could look")
     grew_at: Time | None = None
     looks: int = Field(default=0, description="looks that showed new steps")
@@ -126,6 +127,15 @@ class Pace(Record):
     def longest_s(self) -> float:
         """Longest normal wait for a new step; 0 while unknown."""
         return max((window.longest for window in (*self.windows, self.open)), default=0.0)
+
+    def went_on_at(self, attempt: int, *, newer: bool = False) -> datetime | None:
+        """A moment after which the attempt's latest step was certainly completed; None: not known. `newer`: there is
+        one that was not there at the last look."""
+        if attempt != self.attempt:
+            return None
+        if not newer:
+            return self.after_at
+        return self.looked_at if self.blind_s == 0 else self.at
 
     def quiet_s(self, now: datetime) -> float:
         """Seconds without a new completed step in which somebody looked."""
@@ -162,6 +172,7 @@ def after(pace: Pace, look: Look, *, window_s: float, outage_s: float) -> Pace:
     if look.attempt != pace.attempt or pace.begun is None:
         pace = _next_attempt(pace, look)
     apart = (look.at - pace.looked_at).total_seconds() if pace.looked_at is not None else 0.0
+    seen_at = pace.looked_at
     blind = pace.blind_s + (apart if not look.readable or apart > outage_s else 0.0)
     pace = pace.model_copy(update={"looked_at": look.at, "blind_s": round(blind, 1)})
     if not look.readable:
@@ -175,6 +186,7 @@ def after(pace: Pace, look: Look, *, window_s: float, outage_s: float) -> Pace:
         update={
             "step": look.step,
             "at": look.at,
+            "after_at": (seen_at if blind == 0 else pace.at) or look.started,
             "knows_steps": True,
             "blind_s": 0.0,
             "looks": pace.looks + 1,

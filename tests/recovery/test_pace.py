@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -144,3 +145,22 @@ def test_it_stays_small_and_survives_its_json(seed: int) -> None:
 
 def _size(seen: Sampled) -> int:
     return len(seen.pace.model_dump_json())
+
+
+def test_a_step_that_is_seen_late_is_not_held_to_be_late() -> None:
+    def seen(pace: Pace, second: float, **more: Any) -> Pace:
+        look = Look(**{"at": moment(second), "attempt": 0, "started": moment(-5), **more})
+        return after(pace, look, window_s=60, outage_s=30)
+
+    pace = seen(Pace(), 0, step=1)
+    assert pace.went_on_at(0) == moment(-5)
+    pace = seen(pace, 2, step=5)
+    assert (pace.went_on_at(0), pace.went_on_at(0, newer=True)) == (moment(0), moment(2))
+    assert pace.went_on_at(1) is None
+    blind = seen(pace, 4, readable=False)
+    assert (blind.went_on_at(0), blind.went_on_at(0, newer=True)) == (moment(0), moment(2))
+    assert seen(blind, 6, step=9).went_on_at(0) == moment(2)
+    away = seen(pace, 600, step=9)
+    assert away.went_on_at(0) == moment(2), "while nobody looked it may have stopped long ago"
+    quiet = seen(seen(pace, 4), 6, step=9)
+    assert quiet.went_on_at(0) == moment(4)
