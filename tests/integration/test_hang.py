@@ -189,37 +189,35 @@ def test_a_start_up_without_end_and_a_script_that_outlives_its_ranks_are_restart
     _cancel(stage, jobs.values())
 
 
-def test_a_hang_that_was_none_is_told_to_be_over(stage: Stage) -> None:
-    faults = stage.faults("paused")
-    job = _submit(stage, "paused", "exec TRAIN", faults)
-    _until(stage, job, lambda job: stage.trained(job, 60), "it trains")
-    pids = stage.slurm.rank_pids(job, _other_node(stage, job))
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    _until(stage, job, lambda job: stage.events(job, EventKind.FINDING, certainty="suspected"), "a hang is suspected")
-    for pid in pids:
-        os.kill(pid, signal.SIGCONT)
-    _until(stage, job, lambda job: stage.events(job, EventKind.WATCHDOG), "it is told that steps go on")
-    assert "steps go on" in stage.events(job, EventKind.WATCHDOG)[0].summary
-    assert stage.restarts(job) == 0, _story(stage, job)
-    _cancel(stage, [job])
-
-
 def test_what_only_looks_stuck_is_left_alone(stage: Stage) -> None:
-    faults = {name: stage.faults(name) for name in ("retrying", "suspended", "unlogged")}
+    faults = {name: stage.faults(name) for name in ("retrying", "suspended", "unlogged", "paused")}
     loop = "for try in 1 2 3; do TRAIN && break; rm -f $FAULTS/*; done".replace("$FAULTS", str(faults["retrying"]))
     faults["retrying"].chmod(0o777)
     jobs = {
         "retrying": _submit(stage, "retrying", loop, faults["retrying"]),
         "suspended": _submit(stage, "suspended", "exec TRAIN", faults["suspended"]),
         "unlogged": _submit(stage, "unlogged", "exec TRAIN", faults["unlogged"]),
+        "paused": _submit(stage, "paused", "exec TRAIN", faults["paused"]),
     }
     quiet = stage.slurm.submit("bob", "#!/bin/bash\nsleep 600\n", name="quiet", comment="relight")
     for name, job in jobs.items():
-        _until(stage, job, lambda job: stage.trained(job, 30), f"{name} trains")
+        _until(stage, job, lambda job: stage.trained(job, 60 if job == jobs["paused"] else 30), f"{name} trains")
     (faults["retrying"] / _other_node(stage, jobs["retrying"])).write_text("exit 3")
     stage.slurm.run("scontrol", "suspend", str(jobs["suspended"]), check=True)
     Path(stage.slurm.show(jobs["unlogged"])["StdOut"]).unlink()
+    pids = stage.slurm.rank_pids(jobs["paused"], _other_node(stage, jobs["paused"]))
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    _until(
+        stage,
+        jobs["paused"],
+        lambda job: stage.events(job, EventKind.FINDING, certainty="suspected"),
+        "a hang is suspected",
+    )
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    _until(stage, jobs["paused"], lambda job: stage.events(job, EventKind.WATCHDOG), "it is told that steps go on")
+    assert "steps go on" in stage.events(jobs["paused"], EventKind.WATCHDOG)[0].summary
     _until(
         stage, quiet, lambda job: stage.events(job, EventKind.ADVICE, rule="hang_suspected"), "the quiet job is told"
     )
