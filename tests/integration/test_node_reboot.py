@@ -16,7 +16,7 @@ from tests.stage import Stage
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
     policy = {"hang_floor_s": 10, "hang_start_s": 40, "hang_phase_s": 40, "hang_one_witness_s": 3600}
-    with Stage(nodes=10, kill_wait_s=2, policy=policy) as made:
+    with Stage(nodes=10, kill_wait_s=2, cred_expire_s=20, policy=policy) as made:
         made.start_worker()
         yield made
 
