@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import accumulate
 
+from recovery.faults.expressions import expression
+
 BLOCK_BYTES = 1 << 19
 """Size of a block, to which less than as much of an unfinished line may be added. What is done to a block makes copies
 of it: larger ones fall out of the caches, smaller ones spend the time between the blocks."""
@@ -23,7 +25,8 @@ FEW_SEQUENCES = 200
 """So many terminal sequences of a block are looked for one by one: garbage holds a few by chance."""
 
 _ESCAPE = b"\x1b"
-_SEQUENCE = _ESCAPE + b"["
+# Several times quicker than bytes.find, which looks for two bytes one after the other.
+_SEQUENCE = expression(r"\x1b\[")
 # Never goes back over what it took (*+), so that no text makes it slow.
 _COLOUR = re.compile(rb"\x1b\[[\x20-\x3f]*+[A-Za-z]")
 _UNPRINTABLE = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if code != 0x09}
@@ -139,12 +142,12 @@ def _without_colours(data: bytes) -> bytes:
     """Removes terminal control sequences (ESC [ … letter), in time that grows with the data only."""
     pieces: list[bytes] = []
     kept = 0
-    at = data.find(_SEQUENCE)
+    begin = _SEQUENCE.search(data)
     for _ in range(FEW_SEQUENCES):
-        if at < 0:
+        if begin is None:
             return b"".join((*pieces, memoryview(data)[kept:])) if pieces else data
-        if (match := _COLOUR.match(data, at)) is not None:
-            pieces.append(data[kept:at])
+        if (match := _COLOUR.match(data, begin.start())) is not None:
+            pieces.append(data[kept : begin.start()])
             kept = match.end()
-        at = data.find(_SEQUENCE, at + len(_SEQUENCE))
+        begin = _SEQUENCE.search(data, begin.end())
     return _COLOUR.sub(b"", data)
