@@ -54,6 +54,8 @@ def silence(hits: Sequence[Hit], ranks: RankMap, nodes: Nodes) -> Silence | None
         node = next(iter(mute))
         if homes <= {node} and all(rank in silent for rank, home in where.items() if home == node):
             return Silence(Kind.NODE, node, silent)
+        if where.get(0, node) == node and _only_the_store_was_lost(hits):
+            return Silence(Kind.NODE, node, tuple(sorted(rank for rank, home in where.items() if home == node)))
     if waited and not silent:
         return _behind(hits, ranks)
     if not silent or len(homes) != 1 or len(set(where.values())) < 2:
@@ -99,6 +101,12 @@ def _behind(hits: Sequence[Hit], ranks: RankMap) -> Silence | None:
         if late and len(homes) == 1 and "" not in homes and count > len(group) // 2:
             return Silence(Kind.BEHIND, homes.pop(), late)
     return None
+
+
+def _only_the_store_was_lost(hits: Sequence[Hit]) -> bool:
+    """The store's node went, so that the other launchers ended their ranks before one of these could say anything."""
+    failed = ("torchelastic.", "srun.", "process.")
+    return not any("rank" in hit.fields or hit.signature.id.startswith(failed) for hit in hits)
 
 
 def _reporters(hit: Hit) -> Iterable[str]:
