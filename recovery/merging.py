@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import accumulate
 
 from recovery.faults.moments import dated
@@ -17,6 +17,9 @@ from recovery.faults.scanner import Hit
 from recovery.progress import StepMark
 
 Found = Hit | StepMark
+
+SKEW = timedelta(seconds=10)
+"""So far clocks of nodes may lie apart: a step of one node is held to come after a line of another only beyond that."""
 
 _BEGIN = datetime.min.replace(tzinfo=UTC)
 _END = datetime.max.replace(tzinfo=UTC)
@@ -36,6 +39,7 @@ def in_time(
         times = _times(found, zone, now)
         if any(isinstance(one, StepMark) and at == _END for at, one in zip(times, found, strict=True)):
             times = [_BEGIN] * len(found)  # steps without times: what other files say counts as later
+        times = _as_early_as_can_be(found, times)
         timed += [(at, number, place, one) for place, (at, one) in enumerate(zip(times, found, strict=True))]
     timed.sort(key=lambda row: row[:3])
     merged: list[Hit] = []
@@ -46,6 +50,19 @@ def in_time(
         else:
             steps.append(replace(one, offset=place))
     return merged, steps
+
+
+def _as_early_as_can_be(found: Sequence[Found], times: Sequence[datetime]) -> list[datetime]:
+    """Steps moved ahead by what clocks may lie apart, never over a line before them in their own file."""
+    placed: list[datetime] = []
+    least = _BEGIN
+    for one, at in zip(found, times, strict=True):
+        if isinstance(one, StepMark) and at > _BEGIN:
+            placed.append(max(least, at - SKEW))
+        else:
+            placed.append(at)
+            least = at
+    return placed
 
 
 def _times(found: Sequence[Found], zone: tzinfo, now: datetime) -> list[datetime]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.recovery.logs import hosts, told
+import pytest
+
+from tests.recovery.logs import hosts, lost, told
 
 ECC = "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 FULL = "OSError: [Errno 28] No space left on device\n"
@@ -51,6 +53,16 @@ def test_within_one_file_its_own_order_stands_though_clocks_differ() -> None:
     skewed = at(70, FULL) + at(65, ECC)
     assert told(("a", skewed)).signature == "storage.full"
     assert told(("a", skewed), ("b", steps_at(1, 60))).signature == "storage.full"
+
+
+@pytest.mark.parametrize("skew_s", [-8, -3, 0, 3, 8])
+def test_clocks_that_differ_by_seconds_do_not_make_a_fault_look_survived(skew_s: int) -> None:
+    crash = at(60 + skew_s, ECC)
+    out = steps_at(1, 60) + at(61, lost(0))
+    for files in ([("n01", out), ("n02", crash)], [("n02", crash), ("n01", out)]):
+        found = told(*files)
+        assert (found.signature, found.exclude) == ("cuda.ecc", ("n02",))
+    assert told(("n01", steps_at(1, 90)), ("n02", crash)).fault is False
 
 
 def test_a_finding_names_its_own_file_and_line() -> None:
