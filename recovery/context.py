@@ -26,6 +26,9 @@ AFTER_NOTICE = "the job had been told to end before"
 
 _ENDS_OF_PROCESSES = ("srun.", "torchelastic.exit", "torchelastic.failed", "torchelastic.child_failed")
 
+_ITS_OWN_WORDS = ("[after training is done]", "[exiting program a")
+"""A framework says it in these words only when it is true."""
+
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
@@ -103,7 +106,8 @@ def _is_notice(hit: Hit, marks: Sequence[StepMark], survived: int) -> bool:
     if hit.signature.id != FINISHED:
         return hit.offset >= survived
     # After the last step there is no going on, in whatever order several files were put.
-    return not left or (hit.offset >= survived and ("[" in hit.text[:2] or last is None or last.total is None))
+    spelled_out = any(words in hit.text for words in _ITS_OWN_WORDS)
+    return not left or (hit.offset >= survived and (spelled_out or last is None or last.total is None))
 
 
 def _is_schedulers_word(hit: Hit) -> bool:
