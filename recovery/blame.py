@@ -95,7 +95,7 @@ def _first_cause(view: JobView, causes: Sequence[Finding], testimony: Sequence[F
     first = causes[0]
     same = [one for one in causes if one.signature == first.signature]
     nodes = {node for one in same for node in one.nodes if node in view.nodes}
-    if first.signature in ONE_NODE and (verdict := _on_one_node(view, first, same)) is not None:
+    if first.signature in ONE_NODE and (verdict := _on_one_node(view, first, same, testimony)) is not None:
         return verdict
     alike = {node for one in causes if one.fault_class is first.fault_class for node in one.nodes}
     everywhere = first.everywhere or (len(alike) > 1 and alike >= set(view.nodes))
@@ -112,10 +112,15 @@ def _first_cause(view: JobView, causes: Sequence[Finding], testimony: Sequence[F
     return _verdict(first, suspects, first.summary + _where(suspects), dropped)
 
 
-def _on_one_node(view: JobView, first: Finding, same: Sequence[Finding]) -> Verdict | None:
+def _on_one_node(
+    view: JobView, first: Finding, same: Sequence[Finding], testimony: Sequence[Finding]
+) -> Verdict | None:
     """The verdict where several ranks of one node, and nobody else, lack what all others have."""
     nodes = {node for one in same for node in one.nodes if node in view.nodes}
     ranks = {one.rank for one in same if one.rank is not None}
+    if not ranks:  # they had no label yet: the launcher's table tells who failed
+        tables = [one for one in testimony if one.signature.startswith("torchelastic.exit") and set(one.nodes) & nodes]
+        ranks = {one.rank for one in tables if one.rank is not None and one.role is not Role.CASCADE}
     if len(nodes) != 1 or len(ranks) < 2 or len(view.nodes) < 2 or any(not one.nodes for one in same):
         return None
     suspects, dropped = _suspects(view, same, at_most=Confidence.MEDIUM, low=False)

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from recovery.blame import attribute
 from recovery.context import Weighed
-from recovery.faults.catalogue import Catalogue
+from recovery.faults.catalogue import Catalogue, Says
 from recovery.faults.moments import dated
 from recovery.faults.places import in_slurms_order
 from recovery.faults.scanner import BRIEF, Hit, Scanner
@@ -204,9 +204,10 @@ def is_fault(verdict: Verdict) -> bool:
 
 
 def _hosts(hits: Sequence[Hit]) -> Nodes:
-    """The hosts on which a log says that it ran."""
+    """The hosts on which a log says that it ran, and those it could not reach by their names."""
     names = {hit.fields["node"] for hit in hits if "node" in hit.fields}
-    return tuple(sorted(names))
+    peers = {hit.fields["peer"] for hit in hits if hit.signature.node is Says.PEER and "peer" in hit.fields}
+    return tuple(sorted(names | {peer for peer in peers if peer[:1].isalpha() and peer != "localhost"}))
 
 
 def _diagnosed(verdict: Verdict, findings: Sequence[Finding]) -> Iterable[Diagnosed]:

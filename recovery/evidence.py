@@ -48,6 +48,9 @@ PER_SIGNATURE = 12
 DEATHS = ("torchelastic.exit.9", "torchelastic.failed.9", "process.killed", "srun.killed")
 """They tell that a process died, not why: who fell silent may tell more."""
 
+ENDED_BY_LAUNCHER = ("-15", "-9")
+"""Exit codes of ranks that did not fail by themselves."""
+
 Find = Callable[[Hit], Told | None]
 
 _ORDER = {Role.ROOT: 0, Role.SYMPTOM: 1, Role.CASCADE: 2, Role.BENIGN: 3}
@@ -159,9 +162,11 @@ class _Maker:
         nodes, how = self._nodes(hit, rank)
         place = ", ".join(part for part in (f"rank {rank}" if rank is not None else "", *nodes[:3]) if part)
         lines = self.lines[signature.id]
+        # The same words in the files of several nodes are several findings.
+        own = hit.fields.get("node", "") or (hit.source if hit.source in self.files else "")
         return Finding(
             # The line's own words only: what is derived from other lines may become known later.
-            id=self._id(signature.id, hit.fields.get("node", ""), "" if rank is None else str(rank), hit.text[:BRIEF]),
+            id=self._id(signature.id, own, "" if rank is None else str(rank), hit.text[:BRIEF]),
             attempt=self.attempt,
             detector="log",
             signature=signature.id,
@@ -232,7 +237,9 @@ class _Maker:
             if (end := self.shared_ends.get(signature.id)) is not None:
                 told = end if end[0] in {told[0] if told else "", (self._reporter(hit) or ("",))[0]} else None
         elif says in {Says.REPORTER, Says.NAMED}:
-            told = self._reporter(hit) or (self._left_first(hit) if signature.role is Role.ROOT else None)
+            told = self._reporter(hit)
+            if told is None and signature.role is Role.ROOT:
+                told = self._left_first(hit) or self._gave_up_first(hit)
         elif says is Says.HEAD:
             told = self._reporter(hit)
             if told is None and self.view.batch_host in nodes:
@@ -281,9 +288,38 @@ class _Maker:
             return None
         return told[0], f"the others lost it first, and {told[1]}"
 
+    def _gave_up_first(self, hit: Hit) -> Told | None:
+        """Where a cause happened that nobody signed: ranks have no label yet while they start.
+
+        On the node whose launcher was the first to see ranks fail, when at least as many failed there as said so, none
+        of them said anything else, and the launchers of all other nodes spoke later.
+        """
+        alike = sum(one.signature.id == hit.signature.id for one in self.standing)
+        failed: dict[str, set[str]] = {}
+        others: set[str] = set()
+        for one in self.standing:
+            node = known_as(one.fields.get("node"), self.view.nodes)
+            if node is None or one.offset < hit.offset:
+                continue
+            if one.signature.id.startswith("torchelastic.exit") and one.fields.get("code") not in ENDED_BY_LAUNCHER:
+                failed.setdefault(node, set()).add(one.fields.get("rank", ""))
+            elif one.signature.id == "rendezvous.lost":
+                others.add(node)
+        if not failed or len(self.view.nodes) < 2:
+            return None
+        first, ranks = next(iter(failed.items()))
+        signed = {one.fields["rank"] for one in self.standing if "rank" in one.fields and not _is_table(one)}
+        if alike > len(ranks) or ranks & signed or {first, *others, *failed} < set(self.view.nodes):
+            return None
+        return first, "its launcher was the first that saw ranks fail, as many as said so"
+
     def _id(self, *parts: str) -> str:
         text = "\n".join((self.view.cluster, str(self.view.raw_id), str(self.attempt), *parts))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _is_table(hit: Hit) -> bool:
+    return hit.signature.id.startswith("torchelastic.")
 
 
 def _shared_ends(hits: Sequence[Hit], peer: Find, reporter: Find) -> dict[str, Told]:
