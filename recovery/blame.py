@@ -15,9 +15,13 @@ from recovery.records import Confidence, FaultClass, Finding, JobView, Nodes, Re
 NODE_CLASSES = frozenset({FaultClass.HARDWARE, FaultClass.INTERCONNECT})
 """Classes in which the node itself is bad, so that leaving it out helps."""
 
-ONE_NODE = frozenset({"storage.missing_path", "storage.stale_handle", "python.import_error"})
+ONE_NODE = {
+    "storage.missing_path": FaultClass.STORAGE,
+    "storage.stale_handle": FaultClass.STORAGE,
+    "python.import_error": FaultClass.SYSTEM_SOFTWARE,
+}
 """Reads like the user's mistake or the server's trouble, but is the node's when every rank of one node says it and
-nobody else does."""
+nobody else does; and the class it then has."""
 
 DEATHS = ("torchelastic.exit.9", "torchelastic.failed.9", "process.killed")
 """They tell that a process died, not why: everything else that is known goes before."""
@@ -95,7 +99,7 @@ def _first_cause(view: JobView, causes: Sequence[Finding], testimony: Sequence[F
     first = causes[0]
     same = [one for one in causes if one.signature == first.signature]
     nodes = {node for one in same for node in one.nodes if node in view.nodes}
-    if first.signature in ONE_NODE and (verdict := _on_one_node(view, first, same, testimony)) is not None:
+    if first.signature in ONE_NODE and (verdict := _on_one_node(view, first, same)) is not None:
         return verdict
     alike = {node for one in causes if one.fault_class is first.fault_class for node in one.nodes}
     everywhere = first.everywhere or (len(alike) > 1 and alike >= set(view.nodes))
@@ -112,21 +116,17 @@ def _first_cause(view: JobView, causes: Sequence[Finding], testimony: Sequence[F
     return _verdict(first, suspects, first.summary + _where(suspects), dropped)
 
 
-def _on_one_node(
-    view: JobView, first: Finding, same: Sequence[Finding], testimony: Sequence[Finding]
-) -> Verdict | None:
+def _on_one_node(view: JobView, first: Finding, same: Sequence[Finding]) -> Verdict | None:
     """The verdict where several ranks of one node, and nobody else, lack what all others have."""
     nodes = {node for one in same for node in one.nodes if node in view.nodes}
     ranks = {one.rank for one in same if one.rank is not None}
-    if not ranks:  # they had no label yet: the launcher's table tells who failed
-        tables = [one for one in testimony if one.signature.startswith("torchelastic.exit") and set(one.nodes) & nodes]
-        ranks = {one.rank for one in tables if one.rank is not None and one.role is not Role.CASCADE}
-    if len(nodes) != 1 or len(ranks) < 2 or len(view.nodes) < 2 or any(not one.nodes for one in same):
+    count = len(ranks) or max(one.alike for one in same)  # ranks that are only starting have no label yet
+    if len(nodes) != 1 or count < 2 or len(view.nodes) < 2 or any(not one.nodes for one in same):
         return None
     suspects, dropped = _suspects(view, same, at_most=Confidence.MEDIUM, low=False)
-    reason = f"{first.summary}: only on {min(nodes)}, with {len(ranks)} of its ranks, so the node lacks it"
-    ours = first.fault_class is FaultClass.USER
-    return _verdict(first, suspects, reason, dropped, fault_class=FaultClass.STORAGE if ours else None, retry=Retry.YES)
+    reason = f"{first.summary}: only on {min(nodes)}, with {count} of its ranks, so the node lacks it"
+    fault_class = ONE_NODE[first.signature]
+    return _verdict(first, suspects, reason, dropped, fault_class=fault_class, retry=Retry.YES)
 
 
 def _together(first: Finding, same: Sequence[Finding]) -> list[Finding]:

@@ -153,7 +153,13 @@ class _Maker:
         self.addresses = AddressMap(hits, view.nodes)
         self.files = nodes_of_files(files, hits, view.nodes)
         self.shared_ends = _shared_ends(standing, self._peer, self._reporter)
+        self.unsigned: dict[str, Told | None] = {}
         self.everywhere = self._told_everywhere()
+        self.alike = Counter(
+            (hit.signature.id, nodes[0])
+            for hit in standing
+            if hit.signature.role is Role.ROOT and (nodes := self._nodes(hit, number(hit.fields, "rank"))[0])
+        )
 
     def finding(self, hit: Hit, why_not: str) -> Finding:
         """The finding of one line. `why_not`: it does not count, since the training survived it."""
@@ -177,6 +183,7 @@ class _Maker:
             seen_at=self.seen_at,
             nodes=nodes,
             confidence=signature.confidence,
+            alike=max(1, self.alike[signature.id, nodes[0]]) if nodes else 1,
             everywhere=not why_not and signature.fault_class in self.everywhere,
             rank=rank,
             local_rank=number(hit.fields, "local_rank"),
@@ -294,6 +301,12 @@ class _Maker:
         On the node whose launcher was the first to see ranks fail, when at least as many failed there as said so, none
         of them said anything else, and the launchers of all other nodes spoke later.
         """
+        name = hit.signature.id
+        if name not in self.unsigned:
+            self.unsigned[name] = self._of_the_first_table(hit)
+        return self.unsigned[name]
+
+    def _of_the_first_table(self, hit: Hit) -> Told | None:
         alike = sum(one.signature.id == hit.signature.id for one in self.standing)
         failed: dict[str, set[str]] = {}
         others: set[str] = set()

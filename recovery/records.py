@@ -311,6 +311,7 @@ class Finding(Record):
     at: Time | None = Field(default=None, description="when it happened, as its source tells; None: it does not")
     seen_at: Time
     nodes: Nodes = Field(default=(), description="nodes it implicates; may be empty")
+    alike: int = Field(default=1, description="so many lines of this signature come from the same node")
     everywhere: bool = Field(default=False, description="every node of the job told trouble of this class")
     rank: int | None = None
     local_rank: int | None = None

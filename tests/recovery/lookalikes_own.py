@@ -198,8 +198,12 @@ def broken_package_on_one_node(lab: Lab) -> Expected:
     lab.gives_up(node, dict.fromkeys(lab.shuffled(lab.ranks_on(node)), 1))
     for other in lab.nodes:
         if other != node:
+            for _ in lab.ranks_on(other):
+                error = "torch.distributed.DistStoreError: wait timeout after 20000ms, keys: /default_pg/0//cpu//0/4"
+                lab.traceback(None, error, "dist.init_process_group('gloo')", node=other)
+            lab.gives_up(other, dict.fromkeys(lab.shuffled(lab.ranks_on(other)), 1))
             lab.loses_store(other)
-    return Expected(True, C.STORAGE, R.YES, frozenset({node}))
+    return Expected(True, C.SYSTEM_SOFTWARE, R.YES, frozenset({node}))
 
 
 @story()
