@@ -130,7 +130,13 @@ def _on_one_node(view: JobView, first: Finding, same: Sequence[Finding]) -> Verd
 
 
 def _together(first: Finding, same: Sequence[Finding]) -> list[Finding]:
-    """The first cause, with later lines of the same signature only where they speak of the same node."""
+    """The first cause, with later lines of the same signature only where they speak of the same node.
+
+    Where the first one names none, and all that do name the same, that is where it was.
+    """
+    named = [one for one in same if one.nodes]
+    if not first.nodes and len({one.nodes for one in named}) == 1:
+        return named
     return [first, *(one for one in same if one is not first and set(one.nodes) & set(first.nodes))]
 
 

@@ -54,7 +54,7 @@ def diagnose_logs(
     if as_json:
         print_json(as_keys(result))
         return
-    for line in _lines(result, [_name(file) for file in files]):
+    for line in _lines(result, [_name(file) for file in files], told_nodes=allocation is not None):
         say(line)
 
 
@@ -103,7 +103,7 @@ def _dialect(text: str) -> Dialect:
 # ------------------------------------------------------------------------------------------------ for people
 
 
-def _lines(found: Diagnosis, files: Sequence[str]) -> Iterator[str]:
+def _lines(found: Diagnosis, files: Sequence[str], *, told_nodes: bool) -> Iterator[str]:
     several = len(files) > 1
     yield f"{', '.join(files)}: {found.lines} lines"
     if found.last_step is not None:
@@ -117,6 +117,8 @@ def _lines(found: Diagnosis, files: Sequence[str]) -> Iterator[str]:
     )
     if found.fault:
         yield f"retry: {found.retry.value}"
+        if not found.suspects and not told_nodes:
+            yield "which node: the log alone does not tell; with --nodes (the job's own) more can be worked out"
     for suspect in found.suspects:
         where = "".join(
             [

@@ -161,6 +161,17 @@ def disk_full(lab: Lab) -> Expected:
 
 
 @story()
+def shared_memory_full(lab: Lab) -> Expected:
+    """Reads like a full disk."""
+    lab.launch()
+    lab.begin()
+    rank = lab.random.choice(lab.ranks)
+    lab.traceback(rank, "OSError: [Errno 28] No space left on device", "self._semlock = _multiprocessing.SemLock(")
+    lab.fall({rank}, {rank: 1})
+    return Expected(True, C.SYSTEM_SOFTWARE, R.NO, happened_on=frozenset({lab.node_of(rank)}))
+
+
+@story()
 def read_only_storage(lab: Lab) -> Expected:
     lab.run()
     lab.traceback(0, "OSError: [Errno 30] Read-only file system: '/ckpt/iter_0000020'", "save_checkpoint(step)")

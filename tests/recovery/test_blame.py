@@ -157,6 +157,14 @@ def missing(rank: int, node: str) -> Finding:
     )
 
 
+def test_a_cause_without_a_name_happened_where_the_same_words_have_one() -> None:
+    def said(line: int, *nodes: str) -> Finding:
+        return finding("process.shared_memory", fault_class=FaultClass.SYSTEM_SOFTWARE, nodes=nodes, line=line)
+
+    assert suspects(attribute(view(), [said(1), said(2, "n02")])) == ["n02"]
+    assert suspects(attribute(view(), [said(1), said(2, "n02"), said(3, "n03")])) == []
+
+
 def test_a_path_that_is_missing_on_one_node_only_is_the_nodes_fault() -> None:
     verdict = attribute(view(), [missing(6, "n04"), missing(7, "n04")])
     assert (verdict.fault_class, verdict.retry, sure(verdict)) == (FaultClass.STORAGE, Retry.YES, ["n04"])

@@ -51,6 +51,15 @@ def test_a_log_without_fault_is_no_failure_of_the_command(relight: Relight, tmp_
     assert "no fault" in shown.out
 
 
+def test_where_the_nodes_of_the_job_would_help_it_is_said(relight: Relight, tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(b"torch.distributed.DistNetworkError: The server socket has failed to listen: EADDRINUSE\n")
+    assert "with --nodes (the job's own) more can be worked out" in relight("diagnose", str(path)).out
+    shown = relight("diagnose", str(path), "--nodes", "n[18-21]").out
+    assert "suspect: n18" in shown
+    assert "--nodes" not in shown
+
+
 def test_the_keys_that_scripts_ask_for_stand_first(relight: Relight, log: Path) -> None:
     machine = relight("diagnose", str(log), "--nodes", "n[01-04]", "--json").json
     keys = ["fault", "class", "retry", "suspects", "first_cause", "findings", "last_step", "last_checkpoint"]
