@@ -10,11 +10,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from recovery.faults.catalogue import BUILT_IN, Catalogue, CatalogueError, Signature
+from recovery.faults.catalogue import BUILT_IN, Catalogue, CatalogueError, Says, Signature
 from recovery.faults.scanner import Hit, Scanner
+from recovery.records import Role
 from workers.screen import REFUSED, UNUSABLE, Trouble, print_json, say, table
 
 TEXT_BYTES = 16 << 20
+
+_ROLES = {
+    Role.ROOT: "a cause",
+    Role.SYMPTOM: "a sign of something wrong, here or elsewhere",
+    Role.CASCADE: "a consequence of something else",
+    Role.BENIGN: "no trouble",
+}
+_BLAMES = {
+    Says.REPORTER: "points at the node that printed it",
+    Says.PEER: "points at the other end it names",
+    Says.NAMED: "points at the node it names",
+    Says.HEAD: "points at the job's first node",
+    Says.BATCH_HOST_ONLY: "points at no node (the one in it only ran the script)",
+    Says.NONE: "points at no node",
+}
 
 
 def check_patterns(files: Sequence[Path], *, as_json: bool) -> None:
@@ -63,12 +79,13 @@ def test_text(text: str, files: Sequence[Path], *, as_json: bool) -> None:
         one = hit.signature
         fields = "".join(f" {name}={value}" for name, value in hit.fields.items())
         say(f"line {hit.line}: {one.id}: {one.title}")
-        say(f"  {one.fault_class.value}, {one.role.value}, retry {one.retry.value}, node {one.node.value}")
+        say(f"  {_ROLES[one.role]}; class {one.fault_class.value}, retry {one.retry.value}, {_BLAMES[one.node]}")
         say(f"  {hit.text}" + (f"\n  with{fields}" if fields else ""))
     if hits:
         return
     if not as_json:
         say(f"none of {len(catalogue.signatures)} entries is found in this text")
+        say("to have it found, write an entry into a file of your own and try it with --catalogue FILE")
     raise SystemExit(REFUSED)
 
 

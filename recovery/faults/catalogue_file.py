@@ -45,9 +45,13 @@ class CheckedFile:
         try:
             self.content = CatalogueFile.model_validate(content)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = first["loc"]
-            raise self.wrong(where, _entry_of(content, where), f"{_shown(where)}: {first['msg']}") from error
+            every = error.errors(include_url=False)
+            where = every[0]["loc"]
+            lacking = [one["loc"] for one in every if one["type"] == "missing" and one["loc"][:-1] == where[:-1]]
+            shown = _shown(where)
+            if where in lacking and len(lacking) > 1:  # told at once, not one after the other
+                shown = ", ".join(_shown(place) for place in lacking)
+            raise self.wrong(where, _entry_of(content, where), f"{shown}: {every[0]['msg']}") from error
         for number, prefix in enumerate(self.content.prefixes):
             self._check_expression(("prefixes", number), "prefixes", "prefixes", prefix)
         for number, signature in enumerate(self.content.signatures):

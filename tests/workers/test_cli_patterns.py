@@ -55,6 +55,7 @@ def test_a_sites_file_is_checked_by_itself(relight: Relight, site: Path) -> None
         ("(?:down|flapping)", "(down", 5, "missing )"),
         ("agent: port", "agent(?=: port)", 5, "invalid perl operator"),
         ("role: root", "role: culprit", 7, "role: Input should be"),
+        ("    role: root\n    retry: yes\n", "", 3, "role, retry: Field required"),
         ("id: site.switch", "id: cuda.ecc", 3, "the id is taken in"),
         ("signatures:", "signatures: [", 12, "is not YAML"),
     ],
@@ -97,6 +98,7 @@ def test_a_text_is_tried(relight: Relight, site: Path, monkeypatch: pytest.Monke
     assert [(one["id"], one["fields"].get("node")) for one in found] == [("xid.79", "n07"), ("gpu.lost", "n07")]
     shown = relight("patterns", "test", "all is well\nswitch agent: port down on n07", "--catalogue", str(site))
     assert "line 2: site.switch: The switch agent complains" in shown.out
+    assert "a cause; class interconnect, retry yes, points at the node it names" in shown.out
     assert "with node=n07" in shown.out
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert "xid.79" in relight("patterns", "test", "-").out
@@ -106,6 +108,7 @@ def test_a_text_that_shows_nothing_is_no_match(relight: Relight) -> None:
     none = relight("patterns", "test", "all is well")
     assert none.code == 1
     assert "none of" in none.out
+    assert "try it with --catalogue FILE" in none.out
     assert relight("patterns", "test", "all is well", "--json").json == []
 
 
