@@ -20,7 +20,8 @@ from activities.telemetry.joblog import save_tail
 from recovery.attempts import with_attempts
 from recovery.incident_effects import Affected
 from recovery.policy_numbers import Policy
-from recovery.records import Action, Attempt, Verdict
+from recovery.records import Action, Advice, Attempt, Verdict
+from recovery.recurrence import worth_remembering
 
 BY_PEOPLE = frozenset({"force", "parked"})
 """Rules of advice that a person demanded: incidents do not bind it."""
@@ -152,13 +153,15 @@ class RecordingActivities:
             attempts=(attempt_of_decision(advice.restart_count, verdict),),
             phase="recovering" if advice.action in {Action.RESTART, Action.GUARD} else None,
         )
-        self._suspect(request.life_id, advice.restart_count, verdict, advice.policy)
+        self._suspect(request.life_id, advice.restart_count, verdict, advice)
 
-    def _suspect(self, life_id: int, attempt: int, verdict: Verdict, policy: str) -> None:
+    def _suspect(self, life_id: int, attempt: int, verdict: Verdict, advice: Advice | None) -> None:
         """Enters the suspects of a decision in the ledger of the cluster."""
         now = datetime.now(UTC)
+        policy, rule = (advice.policy, advice.rule) if advice is not None else ("", "")
         window = timedelta(seconds=self.site.policies.current().policy(policy).suspect_window_s)
         about = attempt if verdict.attempt is None else verdict.attempt
+        verdict = worth_remembering(verdict, rule, advice.exclude if advice is not None else ())
         self.site.store.suspect(life_id, about, verdict, now, now + window)
 
     def _append(
@@ -206,9 +209,8 @@ class RecordingActivities:
             if event.kind == c.EventKind.VERDICT
         ]
         decided = [attempt_of_decision(number, verdict) for number, verdict in verdicts]
-        policy = next(
-            (str(event.body.get("policy")) for event in request.events if event.kind == c.EventKind.ADVICE), ""
-        )
+        advised = [Advice.model_validate(one.body) for one in request.events if one.kind == c.EventKind.ADVICE]
+        advice = advised[0] if advised else None
         async with heartbeating(), outages_retried():
             await asyncio.to_thread(
                 self._append,
@@ -226,7 +228,7 @@ class RecordingActivities:
                 stopped=request.stopped,
             )
             for number, verdict in verdicts:
-                await asyncio.to_thread(self._suspect, request.life_id, number, verdict, policy)
+                await asyncio.to_thread(self._suspect, request.life_id, number, verdict, advice)
         return c.Done()
 
     @activity.defn(name=c.CLOSE_JOB)

@@ -46,7 +46,9 @@ def _with_nodes(case: Case, advice: Advice) -> Advice:
     """What a restart means for nodes beyond the job's own exclusions: bad ones drained, healthy ones held."""
     if advice.action not in {Action.RESTART, Action.GUARD} or case.situation.force is not None:
         return advice
-    kept = case.kept(advice.exclude) if advice.action is Action.RESTART else ()
+    # Nodes held for a start that is to come late would be free again by then.
+    holds = advice.action is Action.RESTART and advice.not_before is None
+    kept = case.kept(advice.exclude) if holds else ()
     drained = case.drains(advice.exclude)
     if not kept and not drained:
         return advice

@@ -18,7 +18,7 @@ from recovery.directive import Directive
 from recovery.maintenance import Maintenance, Window, in_calendar
 from recovery.policy_numbers import BeforeRestart, Policy
 from recovery.policy_scopes import ClusterScope, Job, MayAsk, Name, Only, Scope, operators_mode, scopes_of
-from recovery.records import Mode, Record
+from recovery.records import Mode, Record, gentlest
 from recovery.tightening import tighten
 from recovery.yaml_lines import Lines, Path, Problem, dotted, read_lines
 
@@ -95,8 +95,12 @@ class PolicyFile:
         return self._policies.get(name) or self._policies[self.document.default_policy]
 
     def mode_of(self, cluster: str) -> Mode:
-        """Strongest mode in the cluster."""
-        return self.document.clusters.get(cluster, ClusterScope()).mode or Mode.MONITOR
+        """Strongest mode that a job of the cluster may have."""
+        place = self.document.clusters.get(cluster, ClusterScope())
+        closer = (*place.partitions.values(), *place.accounts.values(), *place.qos.values(), *place.users.values())
+        modes = [scope.mode for scope in (place, *closer) if scope.mode is not None]
+        strongest = max(modes, key=lambda mode: mode.strength, default=Mode.MONITOR)
+        return gentlest(strongest, place.at_most)
 
     def opts_in_somewhere(self, cluster: str) -> bool:
         """Whether jobs of this cluster may be watched although their comment says nothing."""

@@ -14,12 +14,15 @@ else. It never adds a suspect: the ledger is only asked about nodes that this at
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from pydantic import Field
 
 from recovery.records import Attempt, Confidence, FaultClass, JobView, Record, Suspect, Time, Verdict
+
+INCIDENT = "incident"
+"""The rule of a fault that several jobs share."""
 
 NO_NODES_FAULT = frozenset(
     {FaultClass.USER, FaultClass.APPLICATION, FaultClass.OUT_OF_MEMORY, FaultClass.NONE, FaultClass.SCHEDULER}
@@ -42,6 +45,14 @@ class Suspicion(Record):
     how: str = ""
     at: Time
     expires_at: Time
+
+
+def worth_remembering(verdict: Verdict, rule: str, exclude: Collection[str]) -> Verdict:
+    """The verdict with the suspects that may count later: those whom only somebody outside named do not, and of a
+    fault that many jobs share only those that are excluded all the same. `rule`, `exclude`: of the advice."""
+    shared = rule == INCIDENT
+    own = tuple(one for one in verdict.suspects if not one.by and (not shared or one.node in exclude))
+    return verdict if own == verdict.suspects else verdict.model_copy(update={"suspects": own})
 
 
 def strengthened(verdict: Verdict, view: JobView, life_id: int | None, ledger: Sequence[Suspicion]) -> Verdict:

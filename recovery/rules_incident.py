@@ -10,6 +10,7 @@ from datetime import timedelta
 from recovery.case import Case, incident_of
 from recovery.incident_effects import put_off_until
 from recovery.records import Action, Advice
+from recovery.recurrence import INCIDENT
 
 
 def incident(case: Case) -> Advice | None:
@@ -28,5 +29,5 @@ def incident(case: Case) -> Advice | None:
         until = min([until, *limits])
         if case.situation.now < until:
             quiet = f"{why}; restarted once it has been quiet for {case.policy.incident_quiet_s} s"
-            return case.advise(Action.WAIT, "incident", quiet, look_again_at=until)
-    return case.advise(Action.RESTART, "incident", why, exclude=exclude)
+            return case.advise(Action.WAIT, INCIDENT, quiet, look_again_at=until)
+    return case.advise(Action.RESTART, INCIDENT, why, exclude=exclude)

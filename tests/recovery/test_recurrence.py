@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recovery.policy import decide
 from recovery.policy_numbers import Policy
 from recovery.records import Action, Confidence, FaultClass, JobState, Suspect, Verdict
-from recovery.recurrence import Suspicion, essential, strengthened, suspected_earlier
+from recovery.recurrence import Suspicion, essential, strengthened, suspected_earlier, worth_remembering
 from tests.recovery.situations import CLUSTER, NODES, T0, at, attempt, situation, view
 
 LIFE = 7
@@ -184,3 +184,18 @@ def test_many_entries_of_one_user_hide_nobody_elses() -> None:
     flood = [suspicion(life_id=1000 + number, user="mallory", at=at(number)) for number in range(500)]
     kept = essential([*reversed(flood), suspicion()], LIFE)
     assert [entry.user for entry in kept] == ["mallory", "bob"]
+
+
+def _remembered(found: Verdict, rule: str = "suspect", exclude: tuple[str, ...] = ()) -> list[str]:
+    return [one.node for one in worth_remembering(found, rule, exclude).suspects]
+
+
+def test_whom_only_somebody_outside_named_is_not_remembered() -> None:
+    outside = Suspect(node="n03", how="a service said so", confidence=Confidence.LOW, by="adviser")
+    found = verdict("n02")
+    assert _remembered(found.model_copy(update={"suspects": (*found.suspects, outside)})) == ["n02"]
+
+
+def test_a_fault_that_many_jobs_share_makes_no_node_suspect_but_those_that_are_excluded_all_the_same() -> None:
+    assert _remembered(verdict("n02"), rule="incident") == []
+    assert _remembered(verdict("n02"), rule="incident", exclude=("n02",)) == ["n02"]
