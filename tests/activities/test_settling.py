@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from activities import settling
 from activities.audit.store import AuditStore
 from activities.settling import Settling
 from activities.site import PolicySource, Site
+from activities.slurm.answers import Relatives
 from activities.slurm.placement import newest_first
 from recovery.faults.catalogue import Catalogue
 from recovery.records import JobState, JobView, NodeView, OutcomeKind
@@ -50,6 +51,9 @@ class Slurm:
             nodes=() if stuck else ("n04",),
             looked_at=NOW,
         )
+
+    async def relatives(self, job_id: str, children: Iterable[str] = ()) -> Relatives:
+        return Relatives(view=await self.job(job_id))
 
     async def nodes(self) -> tuple[NodeView, ...]:
         return tuple(NodeView(name=f"n0{n}", state="IDLE", partitions=("main",), cpus=4) for n in range(1, 6))
