@@ -29,6 +29,7 @@ from recovery.progress import StepMark
 from recovery.records import (
     EVIDENCE_BYTES,
     Certainty,
+    Confidence,
     FaultClass,
     Finding,
     JobView,
@@ -59,6 +60,11 @@ _SILENCES: dict[Kind, tuple[str, FaultClass, Retry]] = {
     Kind.NODE: ("A node fell silent while all others reported the loss of a peer", FaultClass.HARDWARE, Retry.YES),
     Kind.HUNG: ("Ranks of one node were silent while all others waited for them", FaultClass.INTERCONNECT, Retry.YES),
     Kind.BEHIND: ("Ranks of one node had not come to where all others waited", FaultClass.INTERCONNECT, Retry.YES),
+    Kind.CUT: (
+        "Ranks of all nodes waited in vain, and one launcher did not come to its end",
+        FaultClass.INTERCONNECT,
+        Retry.YES,
+    ),
     Kind.LEFT: ("A rank ended early and without an error while the others went on", FaultClass.APPLICATION, Retry.NO),
 }
 
@@ -199,8 +205,11 @@ class _Maker:
 
     def of_silence(self, quiet: Silence, first: Hit) -> Finding:
         title, fault_class, retry = _SILENCES[quiet.kind]
+        how = {
+            Kind.BEHIND: "{} waited in an earlier operation",
+            Kind.CUT: "{} may be cut off; or its launcher was only ended before it could say so",
+        }.get(quiet.kind, "{} said nothing, everybody else did")
         who = f"ranks {', '.join(str(rank) for rank in quiet.ranks[:20])}" if quiet.ranks else "its launcher"
-        silent = quiet.kind is not Kind.BEHIND
         return Finding(
             id=self._id(f"silence.{quiet.kind}", quiet.node, ",".join(str(rank) for rank in quiet.ranks), ""),
             attempt=self.attempt,
@@ -213,7 +222,8 @@ class _Maker:
             seen_at=self.seen_at,
             nodes=() if quiet.kind is Kind.LEFT else (quiet.node,),
             rank=quiet.ranks[0] if len(quiet.ranks) == 1 else None,
-            how=f"{who} said nothing, everybody else did" if silent else f"{who} waited in an earlier operation",
+            confidence=Confidence.LOW if quiet.kind is Kind.CUT else None,
+            how=how.format(who),
             summary=f"{title} ({quiet.node}, {who})",
             source=first.source or self.source,
             line=first.line,

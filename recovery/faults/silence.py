@@ -28,6 +28,7 @@ class Kind(StrEnum):
     NODE = "node"  # a node and its launcher: it is gone
     HUNG = "hung"  # ranks of one node, while the others waited for them until the timeout
     BEHIND = "behind"  # ranks of one node had not come to the operation that the others waited in
+    CUT = "cut"  # a launcher that did not come to its end, while ranks of every node waited in vain
     LEFT = "left"  # one rank, whose launcher saw no error in it: it ended early by itself
 
 
@@ -57,7 +58,11 @@ def silence(hits: Sequence[Hit], ranks: RankMap, nodes: Nodes) -> Silence | None
         if where.get(0, node) == node and _only_the_store_was_lost(hits):
             return Silence(Kind.NODE, node, tuple(sorted(rank for rank, home in where.items() if home == node)))
     if waited and not silent:
-        return _behind(hits, ranks)
+        if (behind := _behind(hits, ranks)) is not None:
+            return behind
+        if len(mute) == 1 and len(reported) > 1 and reported < set(nodes):
+            node = next(iter(mute))
+            return Silence(Kind.CUT, node, tuple(sorted(rank for rank, home in where.items() if home == node)))
     if not silent or len(homes) != 1 or len(set(where.values())) < 2:
         return None
     node = next(iter(homes))

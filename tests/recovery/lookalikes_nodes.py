@@ -30,6 +30,37 @@ def stopped_rank(lab: Lab) -> Expected:
 
 
 @story()
+def cut_off_node(lab: Lab) -> Expected:
+    """Its ranks time out like all others; its launcher waits for the store for ever."""
+    lab.run()
+    node = lab.any_node()
+    for rank in lab.shuffled(list(lab.ranks)):
+        word = lab.random.choice(("recv", "send"))
+        lab.traceback(
+            rank, f"RuntimeError: [unbound_buffer.cc:78] Timed out waiting 20000ms for {word} operation to complete"
+        )
+    for other in lab.nodes:
+        if other != node:
+            lab.gives_up(other, dict.fromkeys(lab.shuffled(lab.ranks_on(other)), 1))
+            lab.loses_store(other)
+    return Expected(True, C.INTERCONNECT, R.YES, happened_on=frozenset({node}))
+
+
+@story()
+def programs_that_do_not_match(lab: Lab) -> Expected:
+    """Every rank waits for another operation, and every launcher comes to its end: nobody is suspected."""
+    lab.run()
+    for rank in lab.shuffled(list(lab.ranks)):
+        lab.traceback(
+            rank, "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation to complete"
+        )
+    for node in lab.nodes:
+        lab.gives_up(node, dict.fromkeys(lab.shuffled(lab.ranks_on(node)), 1))
+        lab.loses_store(node)
+    return Expected(True, C.INTERCONNECT, R.YES)
+
+
+@story()
 def stopped_rank_under_nccl(lab: Lab) -> Expected:
     lab.run()
     rank = lab.random.choice(lab.ranks)
