@@ -29,7 +29,10 @@ DEATHS = ("torchelastic.exit.9", "torchelastic.failed.9", "process.killed")
 KILLED = (*DEATHS, "srun.killed", "process.dataloader_killed")
 """Something was killed by a signal from outside: where a host's kernel says that its memory was full, that was it."""
 
-NAMED_BY = {"slurm.ended_by_node_failure": "slurm.node_failure"}
+NAMED_BY = {
+    "slurm.ended_by_node_failure": "slurm.node_failure",
+    **{f"torchelastic.failed.{code}": f"torchelastic.exit.{code}" for code in (7, 9, 11)},
+}
 """Of one and the same event, the first line tells it and the second one where it was."""
 
 SHARED = 0.5
@@ -128,6 +131,8 @@ def _first_cause(view: JobView, causes: Sequence[Finding], testimony: Sequence[F
         reason = f"{first.summary}: on {len(nodes)} of {len(view.nodes)} nodes, so it lies in what they share"
         return _verdict(first, (), reason)
     named = [one for one in causes if one.signature == NAMED_BY.get(first.signature)]
+    if not first.trusted and first.signature.startswith("torchelastic.") and len({one.nodes for one in named}) > 1:
+        named = []  # which of them was the first death, the launcher did not say
     suspects, dropped = _suspects(view, [*_together(first, same), *named])
     suspects = _confirmed(suspects, testimony, first)
     return _verdict(first, suspects, first.summary + _where(suspects), dropped)

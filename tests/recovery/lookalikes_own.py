@@ -24,7 +24,7 @@ def not_a_number(lab: Lab) -> Expected:
     where = f"Device: {rank % lab.per_node}, node: {lab.node_of(rank)}"
     lab.traceback(rank, f"AssertionError: Rank {rank}: found NaN in local forward loss calculation. {where}")
     lab.fall({rank}, {rank: 1})
-    return Expected(True, C.APPLICATION, R.ONCE)
+    return Expected(True, C.APPLICATION, R.ONCE, happened_on=frozenset({lab.node_of(rank)}))
 
 
 @story()
