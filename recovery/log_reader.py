@@ -23,6 +23,8 @@ from recovery.stopped import LogEnd
 FILE_SPAN = 1 << 44
 """Files of one attempt are told apart by where their offsets begin: each has this much room (16 TiB)."""
 
+LAUNCHING = "run.launching"
+
 START_LINES = 30
 """A log that ends within so many lines of its start-up is still starting."""
 
@@ -130,8 +132,11 @@ class LogReader:
         """What the last lines say of a start-up."""
         if self._base:
             return ""
-        late = [hit.signature.id for hit in self.hits if hit.line > self.lines - START_LINES]
-        return next((words for name, words in _STARTING.items() if name in late), "")
+        late = [hit for hit in self.hits if hit.line > self.lines - START_LINES]
+        if late and late[-1].signature.id == LAUNCHING and late[-1].line >= self.lines:
+            return "its processes were still finding each other"
+        names = {hit.signature.id for hit in late}
+        return next((words for name, words in _STARTING.items() if name in names), "")
 
     def _read(self, block: Block) -> None:
         hits, marks = self._scanner.scan(block)

@@ -125,6 +125,7 @@ def starting(text: str, quiet: timedelta) -> Diagnosis:
     [
         "pyxis:     [INFO] Downloading 12 missing layers...\n",
         hosts(),
+        "W1112 03:14:15.053000 257 torch/distributed/run.py:865] node_rank is only used for static rdzv_backend.\n",
         hosts() + "[before the start of training step] datetime: 2026-11-12 03:14:15\n",
     ],
 )
@@ -137,3 +138,7 @@ def test_a_start_up_that_never_comes_to_a_step_is_a_fault(last: str) -> None:
 
 def test_a_log_without_steps_that_goes_on_for_long_is_not_starting() -> None:
     assert starting(hosts() + "doing something else\n" * 100, 9 * HOUR).fault is False
+    launched = (
+        "W1112 03:14:15.053000 257 torch/distributed/run.py:865] node_rank is only used for static rdzv_backend.\n"
+    )
+    assert starting(launched + "accuracy 0.91\n", 9 * HOUR).fault is False
