@@ -136,6 +136,16 @@ class LookingActivities:
             workflow_id=request.workflow_id,
             run_id=request.run_id,
             state=view.state.value,
+            attempts=self._as_seen(view, life_id),
+        )
+
+    def _as_seen(self, view: JobView, life_id: int) -> tuple[Attempt, ...]:
+        """The attempt that runs, with all its nodes: should it end before the next look, Slurm tells fewer of them."""
+        if view.completing or not view.nodes:
+            return ()
+        known = self.site.store.attempts(life_id)
+        return tuple(
+            one for one in with_attempts(known, [current_attempt(view, Progress())]) if one.number == view.restarts
         )
 
     # -------------------------------------------------------------------------------------------- examining

@@ -1414,7 +1414,7 @@ def verb_undrain(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     return change.answer(found, True, change.run(["scontrol", "update", "nodename=" + change.node, "state=undrain"]))
 
 
-RESERVATION_KEY = re.compile(r"(?:^|\s)(ReservationName|NodeCnt|EndTime|Users)=(\S*)")
+HELD_KEY = re.compile(r"(?:^|\s)(ReservationName|NodeCnt|EndTime|Users)=(\S*)")
 
 
 def reservations(slurm: Slurm) -> Dict[str, Dict[str, str]]:
@@ -1424,7 +1424,7 @@ def reservations(slurm: Slurm) -> Dict[str, Dict[str, str]]:
     found = {}
     for line in text(out).splitlines():
         facts: Dict[str, str] = {}
-        for key, value in RESERVATION_KEY.findall(line):
+        for key, value in HELD_KEY.findall(line):
             facts.setdefault(key, value)
         if "ReservationName" in facts:
             found[facts["ReservationName"]] = facts

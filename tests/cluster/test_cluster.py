@@ -47,8 +47,8 @@ def test_one_rank_can_be_killed_without_its_batch_script(slurm: SlurmCluster) ->
 
 def test_a_node_hangs_and_goes_on_where_it_was(slurm: SlurmCluster) -> None:
     job = running_job(slurm)
-    pids = slurm.node_pids("n02")
     slurm.hang_node("n02")
+    pids = slurm.node_pids("n02")
     assert {processes.state(pid) for pid in pids} == {"T"}
     slurm.unhang_node("n02")
     until(lambda: "T" not in {processes.state(pid) for pid in pids}, "n02 goes on", timeout_s=10)
