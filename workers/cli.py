@@ -108,6 +108,19 @@ def show(job: Job, config: Config = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def scorecard(
+    since: Annotated[str, typer.Option("--since", help="How far to look back: 12h, 30d, 8w.")] = "30d",
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Only this cluster.")] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare what relight advised with what really happened next, and say where acting is safe."""
+    from workers.cli_scorecard import show_scorecard
+
+    show_scorecard(config, since=since, cluster=cluster, as_json=as_json)
+
+
+@app.command()
 def nodes(cluster: ClusterName = None, config: Config = None, as_json: AsJson = False) -> None:
     """List what is held against nodes: suspicions, exclusions, drains, with why and until when."""
     from workers.cli_nodes import list_nodes

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from activities.audit import drains, incidents, lives, permits, suspicions, timeline, watching
+from activities.audit import drains, hindsight, incidents, lives, permits, suspicions, timeline, watching
 from activities.audit.database import Database
 from activities.audit.records import (
     Cleared,
@@ -30,6 +30,7 @@ from activities.audit.records import (
 from activities.audit.tables import clusters
 from activities.audit.trouble import AuditUnavailable, KeyTaken, SchemaTooNew, UnfitDatabase, UnknownLife
 from activities.contracts import NewEvent, PermitAnswer
+from recovery.hindsight import Story
 from recovery.incident_records import ClusterLook, Failure, Incident
 from recovery.policy_numbers import Policy
 from recovery.records import Attempt, AttemptRow, ClusterFacts, JobView, Nodes, Verdict
@@ -171,6 +172,10 @@ class AuditStore:
     def attempts(self, life_id: int) -> tuple[Attempt, ...]:
         """Oldest first."""
         return self._database.read(lambda c: timeline.attempts_of(c, life_id))
+
+    def stories(self, cluster: str, since: datetime, *, most: int = hindsight.MOST_ADVICE) -> tuple[list[Story], bool]:
+        """Jobs that were advised upon since then, with what became of them; and whether only the newest are told."""
+        return hindsight.stories(self._database, cluster, since, most)
 
     # -------------------------------------------------------------------------------------------- the sweep
 

@@ -102,6 +102,7 @@ class EventRow(AuditTable, table=True):
         UniqueConstraint("event_key", name="uq_events_key"),
         Index("ix_events_life", "life_id", "id"),
         Index("ix_events_job", "cluster", "job_id", "id"),
+        Index("ix_events_kind", "cluster", "kind", "at", "id"),
         _MYSQL,
     )
 

@@ -1,0 +1,123 @@
+"""`relight scorecard`: what relight advised, compared with what people and Slurm really did. Changes nothing."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from recovery.hindsight import Case, Judgement, Story
+from recovery.scorecard import LEAST_JOBS, LEAST_RIGHT, Scorecard, scorecard
+from workers.cli_jobs import opened_store
+from workers.naming import check_cluster, settings_of
+from workers.screen import UNUSABLE, Trouble, print_json, say, table
+
+MOST_WRONG = 20
+"""Wrong ones named, the newest; --json has all."""
+
+_SPAN = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def show_scorecard(config: Path | None, *, since: str, cluster: str | None, as_json: bool) -> None:
+    span = _span(since)
+    settings = settings_of(config)
+    if cluster is not None:
+        check_cluster(cluster, settings)
+    now = datetime.now(UTC)
+    stories: list[Story] = []
+    truncated = False
+    with opened_store(settings) as store:
+        for name in [cluster] if cluster is not None else sorted(settings.clusters):
+            found, more = store.stories(name, now - span)
+            stories += found
+            truncated = truncated or more
+    card = scorecard(stories, since=now - span, until=now, truncated=truncated)
+    if as_json:
+        print_json(card)
+        return
+    if not card.cases:
+        say(
+            f"nothing to compare yet: no job that failed was advised upon within {since}. relight advises in every "
+            "mode, also in monitor; `relight jobs --all` lists what it watches, --since 90d looks further back"
+        )
+    else:
+        _print_cases(card, since)
+    _print_harm(card)
+    if card.cases:
+        _print_trust(card)
+
+
+def _span(text: str) -> timedelta:
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
+        raise Trouble(f"--since {text!r} is not a time span, expected a number and m, h, d or w, as in 30d", UNUSABLE)
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+def _print_cases(card: Scorecard, since: str) -> None:
+    more = "; older ones are left out, there are too many" if card.truncated else ""
+    say(f"{len(card.cases)} recommendations about {card.jobs} jobs within {since}{more}")
+    table(
+        ["CLASS", "ADVICE", "CASES", "SAME", "OTHER", "RIGHT", "WRONG", "UNPROVEN", "OPEN", "ON SUSPECT", "SAVED"],
+        [
+            [
+                one.fault_class.value,
+                one.action.value,
+                *(str(n) for n in (one.cases, one.agreed, one.differed, one.right, one.wrong, one.unproven, one.open)),
+                str(one.failed_again_on_suspects),
+                _long(one.saved_s),
+            ]
+            for one in card.tallies
+        ],
+    )
+    known = (
+        f"the median of its own {card.reaction_measured} restarts"
+        if card.reaction_measured
+        else "assumed, it has restarted nothing yet"
+    )
+    say(
+        f"time that would have been saved: {_long(card.saved_s)}, from the failure until a person brought the job "
+        f"back, less {card.reaction_s:.0f} s for relight ({known})"
+    )
+    wrong = [case for case in card.cases if case.judgement is Judgement.WRONG]
+    for case in wrong[-MOST_WRONG:]:
+        say(f"wrong: {_told(case)}")
+    if len(wrong) > MOST_WRONG:
+        say(f"and {len(wrong) - MOST_WRONG} more that were wrong; --json tells all")
+
+
+def _told(case: Case) -> str:
+    return (
+        f"{case.cluster}-{case.job_id} attempt {case.attempt + 1}, {case.fault_class.value}: "
+        f"{case.action.value} by rule {case.rule} ({case.mode.value}); {case.why}"
+    )
+
+
+def _print_harm(card: Scorecard) -> None:
+    harm = card.harm
+    if not harm.restarts:
+        return
+    say(
+        f"relight's own restarts: {harm.restarts}, of which {harm.failed_again} failed again and burnt "
+        f"{harm.burnt_node_hours:.1f} node-hours; they waited {_long(harm.queue_wait_s)} in the queue, "
+        f"the longest {_long(harm.longest_wait_s)}"
+    )
+
+
+def _print_trust(card: Scorecard) -> None:
+    say(card.verdict)
+    for one in card.trust:
+        if not one.safe:
+            say(f"not yet: {one.fault_class.value} in {one.cluster}/{one.partition or 'any partition'} ({one.why})")
+    say(
+        f"The rule: at least {LEAST_RIGHT} recommendations of {LEAST_JOBS} jobs that what happened next proves right, "
+        "none that it proves wrong, and people did otherwise in at most half as many."
+    )
+
+
+def _long(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
