@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from activities.contracts import EventKind
 from tests.stage import Stage
@@ -57,14 +59,30 @@ def test_a_users_mistake_is_stopped_after_one_attempt(stage: Stage) -> None:
     assert not stage.events(job, EventKind.STEP)
 
 
-def test_a_job_in_monitor_mode_is_advised_and_not_touched(stage: Stage) -> None:
+def test_a_job_in_monitor_mode_is_not_touched_and_a_persons_requeue_judges_the_advice(stage: Stage) -> None:
     faults = stage.faults("watched")
     comment = '{"relight": {"mode": "monitor"}}'
-    job = stage.train("bob", "watched", nodes=1, steps=200, comment=comment, faults=faults, step_time=0.1)
-    _crash(stage, job, faults)
+    job = stage.train("bob", "watched", nodes=1, steps=60, comment=comment, faults=faults, step_time=0.1)
+    victim = _crash(stage, job, faults)
     stage.until(lambda: stage.events(job, EventKind.ADVICE, action="restart"), "the advice to restart")
     assert stage.slurm.show(job)["Restarts"] == "0"
     assert not stage.events(job, EventKind.STEP)
+    assert [(case["next"], case["judgement"]) for case in _judged(stage, job)] == [("pending", "open")]
+    (faults / victim).unlink()
+    stage.slurm.run("scontrol", "requeue", str(job))
+    stage.until(lambda: stage.slurm.state(job) == "COMPLETED", "the job finishes")
+    stage.until(lambda: stage.events(job, EventKind.STATE, state="COMPLETED"), "relight has seen its end")
+    stage.until(lambda: _judged(stage, job)[0]["judgement"] == "right", "the requeue proves the advice")
+    (case,) = _judged(stage, job)
+    assert (case["action"], case["next"], case["agreed"], case["mode"]) == ("restart", "requeued", True, "monitor")
+    assert case["waited_s"] is not None
+    assert not stage.events(job, EventKind.STEP)
+
+
+def _judged(stage: Stage, job: int) -> list[dict[str, Any]]:
+    """The scorecard's cases of that job."""
+    card = json.loads(stage.relight("scorecard", "--since", "1h", "--json").stdout)
+    return [case for case in card["cases"] if case["job_id"] == str(job)]
 
 
 def test_a_job_that_did_not_opt_in_is_not_seen(stage: Stage) -> None:

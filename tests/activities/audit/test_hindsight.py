@@ -110,12 +110,12 @@ def test_advice_that_cannot_be_read_is_passed_over(store: AuditStore, cluster: s
 
 def test_a_long_log_is_read_along_an_index(store: AuditStore, url: str, cluster: str) -> None:
     life = advised(store, cluster, "1")
-    common = {"cluster": cluster, "job_id": "1", "life_id": life, "kind": EventKind.FINDING, "recorded_at": NOON,
-              "by_whom": "relight", "summary": "noise", "attempt": 0, "body": {}, "workflow_id": "", "run_id": ""}  # fmt: skip
-    noise = [{**common, "event_key": f"{cluster}:noise:{at_s}", "at": at(at_s)} for at_s in range(5000)]
+    shared = {"cluster": cluster, "job_id": "1", "life_id": life, "kind": EventKind.FINDING, "recorded_at": NOON}
+    plain = {"by_whom": "relight", "summary": "noise", "attempt": 0, "body": {}, "workflow_id": "", "run_id": ""}
+    noise = [{**shared, **plain, "event_key": f"{cluster}:{second}", "at": at(second)} for second in range(5000)]
     database = Database(url, timeout_s=30)
     database.write(lambda c: c.execute(insert(events), noise))
-    query = f"SELECT id FROM events WHERE cluster = '{cluster}' AND kind = 'advice' ORDER BY at DESC, id DESC LIMIT 5"  # noqa: S608
+    query = f"SELECT id FROM events WHERE cluster = '{cluster}' AND kind = 'advice' ORDER BY at DESC, id DESC LIMIT 5"
     explain = {"sqlite": "EXPLAIN QUERY PLAN", "postgresql": "EXPLAIN", "mysql": "EXPLAIN"}[database.dialect]
     if database.dialect != "sqlite":
         analyze = "ANALYZE TABLE events" if database.dialect == "mysql" else "ANALYZE events"
