@@ -152,23 +152,23 @@ def submitted_again(stories: Sequence[Story], submissions: Sequence[Submission])
 
     Slurm keeps no such link: same user, name and partition within a day is what can be known.
     """
-    ends = [(failed, story) for story in stories if (failed := _failed_for_good(story)) is not None]
+    failures: dict[tuple[str, str, str, str], list[tuple[datetime, int]]] = {}
+    for story in stories:
+        failed = _failed_for_good(story)
+        if failed is not None:
+            failures.setdefault(_kind(story.life), []).append((failed, story.life.life_id))
+    for waiting in failures.values():
+        waiting.sort(reverse=True)
+    open_ones: dict[tuple[str, str, str, str], list[tuple[datetime, int]]] = {}  # the latest failure is the last
     found: dict[int, Submission] = {}
-    by_kind: dict[tuple[str, str, str, str], list[tuple[datetime, Story]]] = {}
-    for failed, story in ends:
-        by_kind.setdefault(_kind(story.life), []).append((failed, story))
     for one in sorted(submissions, key=lambda each: each.submitted):
         if one.name.lower() in _GENERIC_NAMES:
             continue
-        before = [
-            (failed, story)
-            for failed, story in by_kind.get(_kind(one), ())
-            if failed < one.submitted <= failed + GRACE
-            and story.life.life_id not in found
-            and story.life.life_id != one.life_id
-        ]
-        if before:
-            found[max(before, key=lambda pair: (pair[0], pair[1].life.life_id))[1].life.life_id] = one
+        waiting, before = failures.get(_kind(one), []), open_ones.setdefault(_kind(one), [])
+        while waiting and waiting[-1][0] < one.submitted:
+            before.append(waiting.pop())
+        if before and before[-1][1] != one.life_id and one.submitted <= before[-1][0] + GRACE:
+            found.setdefault(before.pop()[1], one)
     return found
 
 
