@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from enum import StrEnum
 
-from pydantic import Field
-
-from recovery.records import Action, Advice, Attempt, FaultClass, JobState, Mode, Nodes, Record, Time
+from recovery.hindsight_records import Case, Fate, Judgement, Next, Story, Submission, Told
+from recovery.judges import JUDGES
+from recovery.records import Action, Advice, Attempt, FaultClass, JobState, Mode
 
 GRACE = timedelta(hours=24)
 """So long a person has to requeue or submit again; after that, nobody did."""
@@ -32,97 +31,6 @@ NOT_JUDGED = frozenset(
 _GENERIC_NAMES = frozenset({"", "wrap", "bash", "sh", "sbatch", "python", "python3", "interactive", "job", "test"})
 _FAILURES = frozenset({JobState.FAILED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.OUT_OF_MEMORY})
 _LEFT = _FAILURES | {JobState.TIMEOUT, JobState.DEADLINE}
-
-
-class Next(StrEnum):
-    """What happened to the job after the recommendation, and by whom."""
-
-    REQUEUED = "requeued"  # by a person
-    RESUBMITTED = "resubmitted"  # a new job of the same user, name and partition
-    CANCELLED = "cancelled"  # by a person
-    REJECTED = "rejected"  # a person said no to it
-    SLURM = "slurm"  # Slurm itself requeued it
-    RELIGHT = "relight"  # relight did it
-    WENT_ON = "went_on"  # what was held to be stuck finished by itself
-    NOTHING = "nothing"
-    PENDING = "pending"  # too early to tell
-
-    @property
-    def by_a_person(self) -> bool:
-        return self in {Next.REQUEUED, Next.RESUBMITTED, Next.CANCELLED, Next.REJECTED}
-
-
-class Judgement(StrEnum):
-    RIGHT = "right"  # what happened next proves it
-    WRONG = "wrong"  # what happened next contradicts it
-    UNPROVEN = "unproven"  # what happened next tells nothing
-    OPEN = "open"  # too early to tell
-
-
-class Fate(StrEnum):
-    """How the following attempt went, measured by the attempts before it."""
-
-    ADVANCED = "advanced"  # finished, or passed the best step so far
-    SAME = "failed_the_same_way"
-    OTHER = "failed_another_way"
-    RUNS = "runs"
-    UNKNOWN = "unknown"  # cancelled, out of time, or no sign of progress in a long run
-
-
-class Told(Record):
-    """One recommendation as it was written down."""
-
-    at: Time
-    advice: Advice
-    approved: bool | None = Field(default=None, description="a person's answer in approve mode")
-
-
-class Submission(Record):
-    """One life of a job, as far as it may be another job submitted again."""
-
-    life_id: int
-    cluster: str
-    job_id: str
-    user: str = ""
-    name: str = ""
-    partition: str = ""
-    submitted: Time
-
-
-class Story(Record):
-    """One life of a job with the recommendations about it."""
-
-    life: Submission
-    stopped: bool = Field(default=False, description="relight stopped the job")
-    attempts: tuple[Attempt, ...] = ()
-    told: tuple[Told, ...] = ()
-    again: Submission | None = Field(default=None, description="the job submitted again, after its last failure")
-    again_first: Attempt | None = Field(default=None, description="the first attempt of that job")
-
-
-class Case(Record):
-    """One recommendation, judged."""
-
-    cluster: str
-    job_id: str
-    user: str = ""
-    partition: str = ""
-    attempt: int
-    at: Time
-    mode: Mode
-    fault_class: FaultClass
-    signature: str = ""
-    rule: str = ""
-    action: Action
-    next: Next
-    agreed: bool | None = Field(default=None, description="people did the same; None: they did not have to")
-    judgement: Judgement
-    why: str
-    failed_again_on: Nodes = Field(default=(), description="nodes it would have excluded, where it failed again")
-    needless: Nodes = Field(default=(), description="nodes it would have excluded, where it then went well")
-    excluded_by_hand: Nodes = Field(default=(), description="nodes it would have excluded, which a person excluded")
-    waited_s: float | None = Field(default=None, description="from the failure until a person brought the job back")
-    burnt_node_hours: float = Field(default=0, description="of the following attempt, where that failed again")
 
 
 def chosen(story: Story) -> tuple[Told, ...]:
@@ -202,7 +110,7 @@ def judged(story: Story, told: Told, now: datetime) -> Case:
     ran_on = tuple(sorted(set(follower.nodes) & set(advice.exclude))) if follower is not None else ()
     failed_on = ran_on if fate in {Fate.SAME, Fate.OTHER} else ()
     proven_on = tuple(sorted(set(failed_on) & set(follower.suspects))) if follower is not None else ()
-    judgement, agreed, why = _JUDGES[advice.action](happened, fate, failed_on, proven_on, ran_on)
+    judgement, agreed, why = JUDGES[advice.action](happened, fate, failed_on, proven_on, ran_on)
     died_later = advice.rule in STUCK_RULES and attempt is not None and attempt.state in _LEFT
     if died_later and judgement is Judgement.RIGHT:  # it may have gone on for long: neither proof nor time saved
         judgement, why = Judgement.UNPROVEN, f"it failed by itself later; {why}"
@@ -318,95 +226,3 @@ def _waited(
         Next.RESUBMITTED: story.again.submitted if story.again is not None else None,
     }.get(happened)
     return max(0.0, (back - _broke_at(told, attempt)).total_seconds()) if back is not None else None
-
-
-# ------------------------------------------------------------------------------------------------ judges
-
-Opinion = tuple[Judgement, bool | None, str]
-
-_DOERS = {
-    Next.REQUEUED: "a person requeued it",
-    Next.RESUBMITTED: "a person submitted it again",
-    Next.SLURM: "Slurm requeued it",
-    Next.RELIGHT: "relight restarted it",
-}
-
-
-def _restart(happened: Next, fate: Fate | None, failed_on: Nodes, proven_on: Nodes, ran_on: Nodes) -> Opinion:
-    if happened in _DOERS:
-        agreed = True if happened.by_a_person else None
-        who = _DOERS[happened]
-        if proven_on:
-            return Judgement.RIGHT, agreed, f"{who} and it failed again on {_names(proven_on)}, to be excluded"
-        if failed_on:
-            return Judgement.UNPROVEN, agreed, f"{who} and it failed again; {_names(failed_on)} was to be excluded"
-        return {
-            Fate.ADVANCED: (Judgement.RIGHT, agreed, f"{who} and it went on"),
-            Fate.SAME: (Judgement.WRONG, agreed, f"{who} and it failed the same way again"),
-            Fate.OTHER: (Judgement.UNPROVEN, agreed, f"{who} and it failed another way"),
-            Fate.RUNS: (Judgement.OPEN, agreed, f"{who}; whether it gets further is not known yet"),
-        }.get(fate or Fate.UNKNOWN, (Judgement.UNPROVEN, agreed, f"{who}; how it went does not tell"))
-    return {
-        Next.WENT_ON: (Judgement.WRONG, False, "it finished by itself"),
-        Next.REJECTED: (Judgement.WRONG, False, "a person said no"),
-        Next.CANCELLED: (Judgement.UNPROVEN, False, "a person cancelled it"),
-        Next.PENDING: (Judgement.OPEN, None, "nobody has done anything yet"),
-    }.get(happened, (Judgement.UNPROVEN, False, "nobody brought it back"))
-
-
-def _stop(happened: Next, fate: Fate | None, failed_on: Nodes, proven_on: Nodes, ran_on: Nodes) -> Opinion:
-    if happened is Next.RELIGHT and fate is None:
-        return Judgement.UNPROVEN, None, "relight stopped it, and nobody brought it back"
-    if happened in _DOERS:
-        agreed = False if happened.by_a_person else None
-        who = _DOERS[happened]
-        return {
-            Fate.ADVANCED: (Judgement.WRONG, agreed, f"{who} and it went on"),
-            Fate.SAME: (Judgement.RIGHT, agreed, f"{who} and it failed the same way again"),
-            Fate.OTHER: (Judgement.UNPROVEN, agreed, f"{who} and it failed another way"),
-            Fate.RUNS: (Judgement.OPEN, agreed, f"{who}; whether it gets further is not known yet"),
-        }.get(fate or Fate.UNKNOWN, (Judgement.UNPROVEN, agreed, f"{who}; how it went does not tell"))
-    return {
-        Next.WENT_ON: (Judgement.WRONG, False, "it finished by itself"),
-        Next.REJECTED: (Judgement.WRONG, False, "a person said no"),
-        Next.CANCELLED: (Judgement.RIGHT, True, "a person cancelled it"),
-        Next.PENDING: (Judgement.OPEN, None, "nobody has done anything yet"),
-    }.get(happened, (Judgement.UNPROVEN, True, "nobody brought it back"))
-
-
-def _leave_alone(happened: Next, fate: Fate | None, failed_on: Nodes, proven_on: Nodes, ran_on: Nodes) -> Opinion:
-    if happened in _DOERS:
-        agreed = False if happened.by_a_person else None
-        who = _DOERS[happened]
-        if fate is Fate.SAME:
-            return Judgement.RIGHT, agreed, f"{who} and it failed the same way again"
-        if fate is Fate.RUNS:
-            return Judgement.OPEN, agreed, f"{who}; whether it gets further is not known yet"
-        return Judgement.UNPROVEN, agreed, f"{who}; relight would have left that to people"
-    if happened is Next.PENDING:
-        return Judgement.OPEN, None, "nobody has done anything yet"
-    return Judgement.UNPROVEN, True, "nobody brought it back"
-
-
-def _guard(happened: Next, fate: Fate | None, failed_on: Nodes, proven_on: Nodes, ran_on: Nodes) -> Opinion:
-    if fate is Fate.RUNS or fate is None:
-        return Judgement.OPEN, None, "Slurm requeued it; how that goes is not known yet"
-    if proven_on:
-        return Judgement.RIGHT, None, f"Slurm requeued it and it failed again on {_names(proven_on)}, to be excluded"
-    if fate is Fate.ADVANCED and ran_on:
-        return Judgement.WRONG, None, f"Slurm requeued it and it went on with {_names(ran_on)}, to be excluded"
-    if fate is Fate.ADVANCED and happened is Next.RELIGHT:
-        return Judgement.RIGHT, None, "it went on without the nodes that relight excluded"
-    return Judgement.UNPROVEN, None, "Slurm requeued it; how it went does not tell"
-
-
-_JUDGES = {
-    Action.RESTART: _restart,
-    Action.STOP: _stop,
-    Action.LEAVE_ALONE: _leave_alone,
-    Action.GUARD: _guard,
-}
-
-
-def _names(nodes: Nodes) -> str:
-    return ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")

@@ -11,7 +11,8 @@ from statistics import median
 
 from pydantic import Field
 
-from recovery.hindsight import Case, Judgement, Story, chosen, judged
+from recovery.hindsight import chosen, judged
+from recovery.hindsight_records import Case, Judgement, Story
 from recovery.records import Action, Attempt, FaultClass, JobState, Record, Time
 
 ASSUMED_REACTION_S = 10.0

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from recovery.hindsight import Case, Judgement, Story
+from recovery.hindsight_records import Case, Judgement, Story
 from recovery.scorecard import LEAST_JOBS, LEAST_RIGHT, Scorecard, scorecard
 from workers.cli_jobs import opened_store
 from workers.naming import check_cluster, settings_of

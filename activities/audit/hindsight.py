@@ -14,7 +14,8 @@ from sqlalchemy import Connection, RowMapping, and_, desc, or_, select
 from activities.audit.database import Database
 from activities.audit.tables import attempts, events, lives
 from activities.contracts import EventKind
-from recovery.hindsight import GRACE, Story, Submission, Told, submitted_again
+from recovery.hindsight import GRACE, submitted_again
+from recovery.hindsight_records import Story, Submission, Told
 from recovery.records import Advice, Attempt
 
 PIECE = 500

@@ -30,7 +30,7 @@ from activities.audit.records import (
 from activities.audit.tables import clusters
 from activities.audit.trouble import AuditUnavailable, KeyTaken, SchemaTooNew, UnfitDatabase, UnknownLife
 from activities.contracts import NewEvent, PermitAnswer
-from recovery.hindsight import Story
+from recovery.hindsight_records import Story
 from recovery.incident_records import ClusterLook, Failure, Incident
 from recovery.policy_numbers import Policy
 from recovery.records import Attempt, AttemptRow, ClusterFacts, JobView, Nodes, Verdict

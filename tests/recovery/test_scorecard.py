@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.hindsight import GRACE, Case, Judgement, Next, Story, Submission, Told, chosen, judged, submitted_again
+from recovery.hindsight import GRACE, chosen, judged, submitted_again
+from recovery.hindsight_records import Case, Judgement, Next, Story, Submission, Told
 from recovery.records import Action, Advice, Attempt, FaultClass, JobState, Mode
 from recovery.scorecard import ASSUMED_REACTION_S, LEAST_RIGHT, scorecard
 from tests.recovery.situations import CLUSTER, T0, at, attempt

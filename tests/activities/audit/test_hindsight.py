@@ -13,7 +13,7 @@ from activities.audit.database import Database
 from activities.audit.store import AuditStore
 from activities.audit.tables import events
 from activities.contracts import EventKind, NewEvent
-from recovery.hindsight import Story
+from recovery.hindsight_records import Story
 from recovery.records import Action, Advice, Attempt, JobState, Mode
 from tests.activities.audit.samples import NOON, at, event, opened, view
 
