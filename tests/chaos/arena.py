@@ -56,7 +56,7 @@ class Arena:
                 cred_expire_s=20,
                 database=self.postgres.url,
                 policy=POLICY,
-                **(self.sabotage.settings | {"gate": self.sabotage.settings["gate"] | {"ceiling": 1_000_000}}),
+                **(self.sabotage.settings | {"gate": self.sabotage.settings["gate"] | {"ceiling": 100_000}}),
             )
             self.stage.__enter__()
             self.healthy()
@@ -214,7 +214,11 @@ class Arena:
         self.wanted = 1
         begins = self.stage.worker_log.stat().st_size if self.stage.worker_log.exists() else 0
         self._not_before = 0.0
-        until(lambda: self._watches(begins), "a worker watches", timeout_s=90, every_s=0.2)
+        try:
+            until(lambda: self._watches(begins), "a worker watches", timeout_s=90, every_s=0.2)
+        except AssertionError as failure:
+            failure.add_note(self.stage.worker_log.read_text(errors="replace")[-3000:])
+            raise
         until(self._idle, "all nodes are idle again", timeout_s=120, every_s=0.5)
 
     def _watches(self, begins: int) -> bool:

@@ -219,7 +219,7 @@ class Play:
         def second() -> None:
             arena.wanted = 2
 
-        what = {
+        what: dict[Strike, Callable[[], object]] = {
             Strike.WORKER_KILL: arena.kill_worker,
             Strike.WORKER_SLEEP: sleep,
             Strike.SECOND_WORKER: second,
@@ -228,10 +228,10 @@ class Play:
             Strike.DATABASE_AWAY: lasting(arena.stop_database, arena.start_database),
             Strike.DATABASE_READ_ONLY: lasting(lambda: self._read_only(True), lambda: self._read_only(False)),
             Strike.LOG_VANISHES: lambda: self.jobs[strike.job].log.unlink(missing_ok=True),
-        }[strike.kind]
+        }
 
         def counted() -> None:
-            what()
+            what[strike.kind]()
             self.injected[strike.kind] += 1
 
         return counted
