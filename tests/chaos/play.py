@@ -261,9 +261,18 @@ def _verified(facts: list[JobFacts]) -> Counter[str]:
     told: Counter[str] = Counter()
     for one in facts:
         told["requeues"] += one.requeues
-        told[f"jobs {one.state.lower() or 'unknown'}"] += 1
+        told[_ending(one)] += 1
         told["outcomes"] += sum(event.kind == EventKind.OUTCOME for event in one.events)
         told["steps done"] += sum(
             event.kind == EventKind.STEP and event.body.get("done") is True for event in one.events
         )
     return told
+
+
+def _ending(one: JobFacts) -> str:
+    """Also why a job was not brought back: a wrong reason breaks no invariant and should catch the eye."""
+    state = one.state.lower() or "unknown"
+    advice = [event for event in one.events if event.kind == EventKind.ADVICE]
+    if state == "completed" or not advice:
+        return f"jobs {state}"
+    return f"jobs {state} ({'monitor' if one.monitor else advice[-1].body.get('rule')})"
