@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import heapq
 import itertools
@@ -54,12 +53,12 @@ class _Job:
     @property
     def ready(self) -> bool:
         """Has trained so far as the plan says; by time, where its log has vanished."""
-        with contextlib.suppress(OSError):
+        try:
             steps = ITERATION.findall(self.log.read_text(errors="replace"))
-            if steps and int(steps[-1]) >= self.planned.at_step:
-                return True
-        since = self.running_since
-        return since is not None and time.monotonic() > since + self.planned.at_step * STEP_S * 2 + 10
+        except OSError:
+            since = self.running_since
+            return since is not None and time.monotonic() > since + self.planned.at_step * STEP_S + 1
+        return bool(steps) and int(steps[-1]) >= self.planned.at_step
 
 
 class Play:
