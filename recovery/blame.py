@@ -88,6 +88,11 @@ def _scheduler_says(view: JobView, word: Finding, testimony: Sequence[Finding], 
     named = [one for one in testimony if one.signature == "slurm.node_failure"]
     suspects, dropped = _suspects(view, [word, *named])
     suspects = _merged(_down(down), suspects)
+    causes = sorted((one for one in testimony if one.role is Role.ROOT), key=_precedence)
+    if not suspects and word.fault_class is FaultClass.HARDWARE and causes and causes[0].fault_class in NODE_CLASSES:
+        # A slurmctld that lost a job's end when it died calls that a lost node later: then only the log tells where.
+        told = _first_cause(view, causes, testimony)
+        return _verdict(word, told.suspects, f"{word.summary}; before that: {told.reason}", dropped)
     return _verdict(word, suspects, word.summary + _where(suspects), dropped)
 
 

@@ -199,6 +199,16 @@ def test_a_failed_node_is_named_by_srun_where_the_scheduler_shows_none_down() ->
     assert (suspect.node, suspect.trusted, suspect.confidence) == ("n02", False, Confidence.MEDIUM)
 
 
+def test_a_node_fail_without_a_name_suspects_whom_the_log_blames() -> None:
+    """slurmctld died, forgot that the job had failed, and calls it a node failure when it finds it gone."""
+    word = finding("scheduler.node_fail", trusted=True)
+    verdict = attribute(view(), [word, finding(nodes=("n02",), line=3), cascade(4)])
+    assert [(one.node, one.trusted) for one in verdict.suspects] == [("n02", False)]
+    assert verdict.signature == "scheduler.node_fail"
+    user = finding("python.import_error", fault_class=FaultClass.USER, nodes=("n02",), line=3)
+    assert attribute(view(), [word, user]).suspects == ()
+
+
 def test_a_node_fail_without_a_name_suspects_nobody() -> None:
     verdict = attribute(view(), [finding("scheduler.node_fail", trusted=True), cascade(3)])
     assert (verdict.fault_class, suspects(verdict)) == (FaultClass.HARDWARE, [])
