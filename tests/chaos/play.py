@@ -265,6 +265,9 @@ def _verified(facts: list[JobFacts]) -> Counter[str]:
         told["steps done"] += sum(
             event.kind == EventKind.STEP and event.body.get("done") is True for event in one.events
         )
+        begun = {event.key for event in one.events if event.kind == EventKind.STEP}
+        plans = [event.body["step_key"] for event in one.events if event.kind == EventKind.PLAN]
+        told["plans never begun"] += sum(f"{key}:intent" not in begun for key in plans)
     return told
 
 

@@ -21,7 +21,7 @@ def arena() -> Iterator[Arena]:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 101, 103])
 def test_whatever_breaks_nothing_is_lost_and_nothing_done_twice(arena: Arena, seed: int) -> None:
     arena.healthy()
     result = Play(arena, plan(seed)).run()
