@@ -88,7 +88,7 @@ async def watched(store: AuditStore, tmp_path: Path, slurm: Slurm, monkeypatch: 
         ours=OURS,
         excluded_at={node: NOW - timedelta(hours=hours) for node, hours in AGE_H.items()},
         acted_at=NOW - timedelta(minutes=1),
-        deadline=NOW + timedelta(seconds=60),
+        deadline=datetime.now(UTC) + timedelta(seconds=60),
     )
     return await Settling(site, request).watch()
 

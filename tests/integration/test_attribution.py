@@ -54,8 +54,8 @@ def stage(liar: tuple[AttributionDouble, Liar]) -> Iterator[Stage]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("RELIGHT_ATTRIBUTION__HTTP__URL", liar[0].url)
         environment.setenv("RELIGHT_ATTRIBUTION__HTTP__TOKEN", "hush-token")
-        environment.setenv("RELIGHT_ATTRIBUTION__FAST_S", "1")
-        environment.setenv("RELIGHT_ATTRIBUTION__SLOW_S", "3")
+        environment.setenv("RELIGHT_ATTRIBUTION__FAST_S", "5")
+        environment.setenv("RELIGHT_ATTRIBUTION__SLOW_S", "8")
         with Stage(nodes=8, kill_wait_s=2, cred_expire_s=20) as made:
             made.start_worker()
             yield made

@@ -25,7 +25,7 @@ exec srun --kill-on-bad-exit=1 bash -c '
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
     # ReturnToService=2: a node that was down comes back by itself, as on many sites.
-    with Stage(nodes=6, kill_wait_s=2, policy=POLICY, extra_conf="ReturnToService=2") as made:
+    with Stage(nodes=6, kill_wait_s=2, cred_expire_s=20, policy=POLICY, extra_conf="ReturnToService=2") as made:
         made.start_worker()
         yield made
 

@@ -106,9 +106,10 @@ async def test_a_server_that_stays_ill_is_asked_a_few_times_only_and_then_left_a
 async def test_how_long_to_wait_is_the_servers_to_say(kind: str, double: LokiDouble) -> None:
     ready = threading.Event()
     timer = threading.Timer(1.5, ready.set)
-    timer.start()
 
     def busy(handler: BaseHTTPRequestHandler) -> None:
+        if not timer.is_alive() and not ready.is_set():
+            timer.start()
         (fine(kind) if ready.is_set() else failing(429, Retry_After="2"))(handler)
 
     double.say = busy
