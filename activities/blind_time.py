@@ -48,5 +48,6 @@ def blind_summaries(blind: Sequence[BlindTime], attempt: int, *, over: bool) -> 
             continue
         end = f"for {(one.end - one.begin).total_seconds():.0f} s" if one.end is not None else "up to its end"
         key = f"{attempt}:{one.begin.isoformat(timespec='seconds')}"
-        told[key] = f"the log was not readable from {one.begin:%H:%M:%S} UTC {end}: {one.why.removeprefix('blind: ')}"
+        why = one.why.removeprefix("blind: ")
+        told[key] = f"the log was not readable from {one.begin:%H:%M:%S} UTC {end}" + (f": {why}" if why else "")
     return told

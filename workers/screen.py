@@ -76,6 +76,11 @@ def clean(text: str) -> str:
     return "".join(char if char == "\n" or char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
+def one_line(text: str) -> str:
+    """The same without line ends, for what stands beside other words: it must not begin a line of its own."""
+    return clean(text.replace("\n", "\N{REPLACEMENT CHARACTER}"))
+
+
 def moment(time: datetime | None) -> str:
     """A time in UTC to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%SZ") if time else "-"

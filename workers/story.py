@@ -11,7 +11,7 @@ from activities.audit.records import Event, Life
 from activities.contracts import EventKind
 from activities.slurm.hostlist import fold
 from recovery.records import Attempt
-from workers.screen import clean, moment
+from workers.screen import clean, moment, one_line
 
 _STYLES = {
     EventKind.FINDING: "red",
@@ -49,7 +49,7 @@ def story(life: Life, attempts: Sequence[Attempt], events: Sequence[Event]) -> I
 def _head(life: Life) -> Iterator[Text]:
     line = Text()
     line.append(f"{life.cluster}-{life.job_id}", style="bold")
-    line.append(clean(f"  {life.name}  user {life.user}"))
+    line.append(one_line(f"  {life.name}  user {life.user}"))
     yield line
     phase = [life.state, life.phase, f"mode {life.mode or 'not known yet'}", f"restart count {life.restarts}"]
     if life.paused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from activities.blind_time import blind_summaries, with_blind_time
-from activities.sweep_cursor import MAX_BLIND, SweepCursor, read_cursor
+from activities.sweep_cursor import MAX_BLIND, BlindTime, SweepCursor, read_cursor
 from activities.telemetry.logsource import Gap, Span
 from activities.telemetry.logwatch import LogLook
 from recovery.pace import Pace
@@ -90,3 +90,10 @@ def test_a_stretch_that_lasts_is_told_when_the_attempt_is_over() -> None:
     over = list(blind_summaries(job.cursor.blind, 0, over=True).values())
     assert [text.partition(" UTC ")[2] for text in over] == ["for 60 s: store:1: away", "up to its end: store:1: away"]
     assert blind_summaries(job.cursor.blind, 1, over=True) == {}
+
+
+def test_a_stretch_without_a_reason_is_told_without_one() -> None:
+    blind = BlindTime(attempt=0, begin=T0)
+    assert list(blind_summaries([blind], 0, over=True).values()) == [
+        f"the log was not readable from {T0:%H:%M:%S} UTC up to its end"
+    ]

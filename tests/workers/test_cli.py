@@ -11,7 +11,7 @@ import pytest
 
 from tests.workers.conftest import Relight
 from workers import cli_run
-from workers.screen import clean
+from workers.screen import clean, one_line
 
 
 def command(*words: str, **more: object) -> subprocess.CompletedProcess[str]:
@@ -195,3 +195,4 @@ def test_in_a_checkout_the_demo_is_handed_over_with_its_options(
 
 def test_text_from_a_job_cannot_move_the_cursor() -> None:
     assert clean("a\x1b[2J\x07b\u202ec\nd") == "a\ufffd[2J\ufffdb\ufffdc\nd"
+    assert one_line("a\nJob 1 finished\x1b") == "a\ufffdJob 1 finished\ufffd"
