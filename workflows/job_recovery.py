@@ -305,7 +305,7 @@ class JobRecovery(Acting, Attributing, Conversation):
             state.tries_forgiven = state.tries
         about = (str(advice.restart_count), advice.action.value, advice.rule, *advice.exclude, str(forced is not None))
         key = "|".join(about)
-        is_new = key != state.advice_key
+        is_new = key != state.advice_key or forced is not None  # each demand gets its answer on record
         state.phase = self._resting_phase(view, advice)
         if advice.look_again_at is not None:
             state.look_again_at = advice.look_again_at
@@ -333,7 +333,18 @@ class JobRecovery(Acting, Attributing, Conversation):
                 return
         else:
             approved_by = forced.by if forced is not None else ""
+        tries = state.tries
         await self._act(view, examination, decision, approved_by)
+        if forced is not None and state.tries == tries and state.phase is Phase.WAITING_PERMIT:
+            self._still_demanded(forced)
+
+    def _still_demanded(self, forced: c.Force) -> None:
+        """A demand that was woken while it waited for its permit holds, unless a newer one takes its place."""
+        if self.state.force is None:
+            self.state.force = forced
+            return
+        by = f" of {forced.by}" if forced.by else ""
+        self._note(c.EventKind.WATCHDOG, f"the demand{by} to {forced.action} gives way to a newer one")
 
     def _resting_phase(self, view: JobView, advice: Advice) -> Phase:
         state = self.state

@@ -18,6 +18,10 @@ with workflow.unsafe.imports_passed_through():
     from workflows.state import INBOX_LENGTH, RecoveryState
 
 
+FORCE = "force"
+"""The rule of advice that an operator demanded."""
+
+
 class Ledger:
     """State and records of one job's workflow."""
 
@@ -90,6 +94,8 @@ class Ledger:
         key = (
             f"{advice.restart_count}:{advice.action.value}:{advice.rule}:{self.state.tries}:{'+'.join(advice.exclude)}"
         )
+        if advice.rule == FORCE:
+            key += f":{workflow.now().timestamp():.3f}"  # demands are told apart, however alike
         self._note(
             c.EventKind.VERDICT,
             f"{verdict.fault_class.value}: {verdict.reason}",

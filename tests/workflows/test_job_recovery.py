@@ -329,6 +329,48 @@ async def test_an_operator_can_force_a_restart_with_exclusions(client: Client, c
         await handle.terminate()
 
 
+def _as_forced(request: c.DecideJob) -> Advice:
+    if request.force is None:
+        return keep_calm(request)
+    if "n99" in request.force.exclude:
+        return Advice(action=Action.LEAVE_ALONE, rule="force", reason="refused: node n99 is not known", restart_count=0)
+    return Advice(action=Action.RESTART, rule="force", reason="oncall", restart_count=0, exclude=request.force.exclude)
+
+
+async def test_a_demand_that_waits_for_its_permit_outlasts_what_wakes_it(client: Client, cluster: str) -> None:
+    later = datetime.now(UTC) + timedelta(minutes=4)
+    script = Scripted(
+        view=view(),
+        advise=_as_forced,
+        permits=[c.PermitAnswer(granted=False, until=later, reason="10 restart at once"), c.PermitAnswer(granted=True)],
+    )
+    async with serving(client, script, cluster=cluster):
+        handle = await start(client, cluster=cluster)
+        await eventually(lambda: script.looks >= 1, "it looked")
+        await handle.signal("force", {"action": "restart", "exclude": ["n02"], "by": "oncall"})
+        await eventually(lambda: script.plans, "it is planned and waits")
+        await _observe(handle)
+        await eventually(lambda: script.steps, "it is done all the same")
+        assert script.steps[0][1].exclude == ("n02",)
+        assert len({plan.step_key for plan in script.plans}) == 1
+        await handle.terminate()
+
+
+async def test_each_refused_demand_gets_its_answer_on_record(client: Client, cluster: str) -> None:
+    script = Scripted(view=view(), advise=_as_forced)
+    async with serving(client, script, cluster=cluster):
+        handle = await start(client, cluster=cluster)
+        await eventually(lambda: script.looks >= 1, "it looked")
+        for number in (1, 2):
+            await handle.signal("force", {"action": "restart", "exclude": ["n99"], "by": "oncall"})
+            await eventually(
+                lambda number=number: len(script.told(c.EventKind.ADVICE)) == number, f"answer {number} is on record"
+            )
+        assert len({row.key for row in script.rows if row.kind == c.EventKind.ADVICE}) == 2
+        assert script.steps == []
+        await handle.terminate()
+
+
 async def test_force_is_refused_in_monitor_mode_and_for_another_attempt(client: Client, cluster: str) -> None:
     script = Scripted(mode=Mode.MONITOR)
     async with serving(client, script, cluster=cluster):
