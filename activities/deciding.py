@@ -35,16 +35,8 @@ class DecidingActivities:
         assert view is not None
         now = request.now or datetime.now(UTC)
         policies = self.site.policies.current()
-        effective = policies.resolve(
-            request.cluster,
-            view.partition,
-            view.account,
-            seen.directive,
-            qos=view.qos,
-            user=view.user,
-            mode=request.overrides.mode,
-            policy=request.overrides.policy,
-        )
+        started = request.overrides
+        effective = policies.of_job(request.cluster, view, seen.directive, mode=started.mode, policy=started.policy)
         row, previous = split_rows(view, seen.rows)
         failing = failing_view(seen)
         verdict = verdict_of(seen).model_copy(update={"attempt": failing.restarts})

@@ -191,11 +191,11 @@ class Pulse:
         current = self._site.policies.current()
         if current is not self._policies_of or len(self._policies) > 50_000:
             self._policies, self._policies_of = {}, current
-        about = (cluster, row.partition, row.account, row.qos, row.comment)
+        about = (cluster, row.partition, row.account, row.qos, row.user, row.comment)
         policy = self._policies.get(about)
         if policy is None:
             asked = parse_comment(row.comment).directive
-            policy = current.resolve(cluster, row.partition, row.account, asked, qos=row.qos).policy
+            policy = current.of_job(cluster, row, asked).policy
             self._policies[about] = policy
         return policy
 

@@ -231,9 +231,7 @@ class SweepingActivities:
     def _is_new(self, cluster: str, row: SweepRow) -> bool:
         opted_in = speaks_to_us(row.comment)
         if not opted_in and self._everything(cluster):
-            effective = self.site.policies.current().resolve(
-                cluster, row.partition, row.account, None, qos=row.qos, user=row.user
-            )
+            effective = self.site.policies.current().of_job(cluster, row)
             opted_in = effective.opt_in and not parse_comment(row.comment).opted_out
         if not opted_in or row.state in SETTLED:
             return False

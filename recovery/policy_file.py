@@ -10,7 +10,8 @@ import difflib
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from functools import cached_property
+from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,6 +25,19 @@ from recovery.yaml_lines import Lines, Path, Problem, dotted, read_lines
 
 BUILT_IN = "default"
 """The policy that always exists; a file may redefine it."""
+
+
+class PlacedJob(Protocol):
+    """A job with where it belongs, however it was read."""
+
+    @property
+    def partition(self) -> str: ...
+    @property
+    def account(self) -> str: ...
+    @property
+    def qos(self) -> str: ...
+    @property
+    def user(self) -> str: ...
 
 
 class PolicyFileError(ValueError):
@@ -85,7 +99,7 @@ class PolicyFile:
         """Names of all policies, sorted."""
         return tuple(sorted(self._policies))
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Twelve hex digits of the whole file's meaning."""
         return hashlib.sha256(self.document.model_dump_json().encode()).hexdigest()[:12]
@@ -97,20 +111,31 @@ class PolicyFile:
     def mode_of(self, cluster: str) -> Mode:
         """Strongest mode that a job of the cluster may have."""
         place = self.document.clusters.get(cluster, ClusterScope())
-        closer = (*place.partitions.values(), *place.accounts.values(), *place.qos.values(), *place.users.values())
-        modes = [scope.mode for scope in (place, *closer) if scope.mode is not None]
+        modes = [scope.mode for scope in place.scopes if scope.mode is not None]
         strongest = max(modes, key=lambda mode: mode.strength, default=Mode.MONITOR)
         return gentlest(strongest, place.at_most)
 
     def opts_in_somewhere(self, cluster: str) -> bool:
         """Whether jobs of this cluster may be watched although their comment says nothing."""
-        place = self.document.clusters.get(cluster, ClusterScope())
-        closer = (*place.partitions.values(), *place.accounts.values(), *place.qos.values())
-        return any(scope.opt_in for scope in (place, *closer))
+        return any(scope.opt_in for scope in self.document.clusters.get(cluster, ClusterScope()).scopes)
 
     def maintenance(self, cluster: str, partition: str, now: datetime) -> tuple[Window, ...]:
         """Windows of the calendar that are open or come next, for jobs of that partition."""
         return in_calendar(self.document.clusters.get(cluster, ClusterScope()).maintenance, partition, now)
+
+    def of_job(
+        self,
+        cluster: str,
+        job: PlacedJob,
+        directive: Directive | None = None,
+        *,
+        mode: Mode | None = None,
+        policy: str | None = None,
+    ) -> EffectivePolicy:
+        """What holds for a job as Slurm shows it; see `resolve`."""
+        return self.resolve(
+            cluster, job.partition, job.account, directive, qos=job.qos, user=job.user, mode=mode, policy=policy
+        )
 
     def resolve(
         self,

@@ -88,6 +88,12 @@ class ClusterScope(Scope):
     maintenance: Annotated[tuple[Maintenance, ...], Field(max_length=1000)] = ()
     """Calendar of windows before which no job is restarted that could not save a checkpoint any more."""
 
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """The cluster and every place in it."""
+        closer = (self.accounts, self.qos, self.partitions, self.users)
+        return (self, *(scope for places in closer for scope in places.values()))
+
 
 @dataclass(frozen=True)
 class Job:

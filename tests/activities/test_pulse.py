@@ -61,6 +61,7 @@ class Felt:
         self.cursor = SweepCursor()
         self.second = 0.0
         self.step = 0
+        self.owner = "bob"
 
     @property
     def now(self) -> datetime:
@@ -73,6 +74,7 @@ class Felt:
             "state": JobState.RUNNING,
             "restarts": 0,
             "uid": 1,
+            "user": self.owner,
             "seen": "x",
             "start": int(T0.timestamp()),
             "node_list": "n[01-04]",
@@ -106,6 +108,22 @@ def test_a_silent_job_is_suspected_then_overdue() -> None:
     assert job.cursor.judged == ("hang:suspected:100",)
     job.silent(60)
     assert job.cursor.judged == ("hang:overdue:100",)
+
+
+def test_the_policy_of_the_jobs_user_holds() -> None:
+    places = "clusters: {prod: {users: {ada: {policy: patient}}}}"
+    policies = "{default: {hang_floor_s: 30, hang_start_s: 60}, patient: {hang_floor_s: 600, hang_start_s: 900}}"
+    job = Felt()
+    job.site.policies = Policies(parse(f"{places}\npolicies: {policies}", "policy.yaml"))
+    job.trains(20)
+    job.silent(40)
+    assert job.cursor.hang is not None
+    job = Felt()
+    job.site.policies = Policies(parse(f"{places}\npolicies: {policies}", "policy.yaml"))
+    job.owner = "ada"
+    job.trains(20)
+    job.silent(40)
+    assert job.cursor.hang is None
 
 
 def test_a_new_sweep_goes_on_where_the_old_one_stopped() -> None:

@@ -125,3 +125,13 @@ def test_the_job_and_the_person_can_only_make_the_operators_mode_gentler(seed: i
     closest = [mode for mode in said if mode is not None] or [place.mode]
     if place.at_most is None and "," not in job["partition"]:
         assert operators is closest[-1]
+
+
+@pytest.mark.parametrize("kind", ["accounts", "qos", "partitions", "users"])
+def test_every_kind_of_place_in_a_cluster_counts(kind: str) -> None:
+    opted_in = file(**{kind: {"here": {"opt_in": True, "mode": "act"}}})
+    assert opted_in.opts_in_somewhere("prod")
+    assert opted_in.mode_of("prod") is Mode.ACT
+    silent = file(**{kind: {"here": {}}})
+    assert not silent.opts_in_somewhere("prod")
+    assert silent.mode_of("prod") is Mode.MONITOR
