@@ -17,7 +17,8 @@ from activities.sweep_cursor import SweepCursor
 from activities.telemetry.joblog import BLIND, AttemptLog, read_attempt
 from activities.telemetry.logsource import moment, read_job
 from activities.telemetry.store_follow import LogStore
-from recovery.records import Certainty, FaultClass, Finding, JobState, JobView, Progress, Role, ToldCode
+from recovery.blame import NODE_CLASSES
+from recovery.records import Certainty, Finding, JobState, JobView, Progress, Role, ToldCode
 
 AGAIN_S = 2.0
 """Seconds between two reads while the last lines are waited for."""
@@ -80,6 +81,6 @@ def _settles_it(finding: Finding) -> bool:
     return (
         finding.role is Role.ROOT
         and finding.certainty is Certainty.CONFIRMED
-        and finding.fault_class in {FaultClass.HARDWARE, FaultClass.INTERCONNECT}
+        and finding.fault_class in NODE_CLASSES
         and bool(finding.nodes)
     )

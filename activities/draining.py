@@ -117,16 +117,7 @@ class DrainingActivities:
             summary=summary,
             body={"action": c.DRAIN, "node": node, "done": done},
         )
-        await asyncio.to_thread(
-            lambda: self.site.store.append(
-                request.cluster,
-                request.job_id,
-                request.life_id,
-                [event],
-                workflow_id=request.workflow_id,
-                run_id=request.run_id,
-            )
-        )
+        await asyncio.to_thread(self.site.tell, request, event)
 
 
 class NodeCare:

@@ -15,9 +15,8 @@ from activities.sweep_cursor import read_cursor
 from recovery.faults.catalogue import Catalogue
 from recovery.incident_records import Failure, Sign
 from recovery.incidents import REMEMBERED
-from recovery.records import FaultClass, JobState, JobView, Nodes, Retry, Verdict
+from recovery.records import FAILURES, FaultClass, JobState, JobView, Nodes, Retry, Verdict
 
-FAILED = frozenset({JobState.FAILED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.OUT_OF_MEMORY})
 BY_STATE = {
     JobState.NODE_FAIL: Sign(signature="scheduler.node_fail", fault_class=FaultClass.HARDWARE),
     JobState.BOOT_FAIL: Sign(signature="scheduler.boot_fail", fault_class=FaultClass.SYSTEM_SOFTWARE),
@@ -29,7 +28,7 @@ def seen_by_sweep(
 ) -> Failure | None:
     """A failure that this sweep saw for the first time, with the faults that its log told so far."""
     # While COMPLETING nothing tells a cancelled job from a failed one, but for an exit code of its own.
-    over = row.state in FAILED or (row.completing and row.exit_code != 0)
+    over = row.state in FAILURES or (row.completing and row.exit_code != 0)
     if row.seen == before.seen or not over:
         return None
     cursor = read_cursor(after.cursor)
@@ -44,7 +43,7 @@ def seen_by_sweep(
         user=row.user,
         at=min(began, datetime.fromtimestamp(row.end, UTC)) if row.end is not None else began,
         seen_at=began,
-        state=row.state if row.state in FAILED else JobState.FAILED,
+        state=row.state if row.state in FAILURES else JobState.FAILED,
         nodes=nodes_of(row),
         signs=tuple(signs),
     )
@@ -58,7 +57,7 @@ def examined(
     `root`: the verdict names a cause, and not only that peers were lost. `stuck`: it runs, but hangs.
     """
     launch = view.state is JobState.PENDING and view.held
-    if view.state not in FAILED and not stuck and not launch:
+    if view.state not in FAILURES and not stuck and not launch:
         return None
     at = view.end_time if view.end_time is not None and view.state.is_final else now
     if now - at > REMEMBERED:

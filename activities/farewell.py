@@ -80,16 +80,7 @@ class Farewell:
             summary=summary,
             body={} if done is None else {"action": "signal", "done": done},
         )
-        await asyncio.to_thread(
-            lambda: self.site.store.append(
-                request.cluster,
-                request.job_id,
-                request.life_id,
-                [event],
-                workflow_id=request.workflow_id,
-                run_id=request.run_id,
-            )
-        )
+        await asyncio.to_thread(self.site.tell, request, event)
 
 
 def _now() -> datetime:

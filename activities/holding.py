@@ -17,6 +17,7 @@ from activities.audit.trouble import AuditUnavailable
 from activities.site import Site
 from activities.slurm.errors import Refused, SlurmError
 from activities.slurm.placement import eligible_nodes
+from recovery.policy_numbers import nodes_of_share
 from recovery.records import JobView, NodeView, Outcome, OutcomeKind
 
 log = logging.getLogger("relight.nodes")
@@ -55,7 +56,7 @@ async def hold_nodes(site: Site, view: JobView, request: c.StepRequest, avoid: S
             request.restart_count,
             nodes=chosen,
             minutes=max(1, math.ceil(request.hold_s / 60)),
-            most=max(1, math.floor(request.max_held_share * len(nodes) + 1e-9)),
+            most=max(1, nodes_of_share(request.max_held_share, len(nodes))),
             deadline=request.deadline,
         )
         said = f"holds {', '.join(changed.held)} for the restarted job, {request.hold_s} s at most"
@@ -85,13 +86,4 @@ async def _tell(site: Site, request: c.StepRequest, summary: str, name: str, **b
         summary=summary,
         body={"action": "hold", **body},
     )
-    await asyncio.to_thread(
-        lambda: site.store.append(
-            request.cluster,
-            request.job_id,
-            request.life_id,
-            [event],
-            workflow_id=request.workflow_id,
-            run_id=request.run_id,
-        )
-    )
+    await asyncio.to_thread(site.tell, request, event)

@@ -38,7 +38,7 @@ from recovery.attempts import (
     with_restarters,
 )
 from recovery.diagnose import LogReader
-from recovery.directive import Directive, parse_comment
+from recovery.directive import Directive, ParsedComment, parse_comment
 from recovery.hang import Hang, absent_finding
 from recovery.measured import MeasuredJob, with_survivals
 from recovery.progress import Dialect, DialectError, own_dialect
@@ -226,7 +226,7 @@ class LookingActivities:
             current = current.model_copy(update={"own_fault": True})
         attempts = with_attempts(attempts, [current])
         attempts = with_restarters(attempts, view.restarts, ours=expected, requeue_exit=facts.requeue_exit)
-        await asyncio.to_thread(self._write, request, view, watched, findings, attempts, notes)
+        await asyncio.to_thread(self._write, request, view, parsed, watched, cursor, findings, attempts, notes)
         ledger, cleared = await asyncio.to_thread(self._ledger, request, view, attempts, subject, findings)
         acts = hang is not None and hang.stage.acts
         failing = subject if in_question is not None else view
@@ -321,7 +321,9 @@ class LookingActivities:
         self,
         request: c.ExamineJob,
         view: JobView,
+        parsed: ParsedComment,
         watched: Watched | None,
+        cursor: SweepCursor,
         findings: Sequence[Finding],
         attempts: Sequence[Attempt],
         notes: Sequence[str],
@@ -337,7 +339,6 @@ class LookingActivities:
             )
             for finding in findings
         ]
-        parsed = parse_comment(view.comment)
         ended = f", exit {view.exit_code}:{view.exit_signal}" if view.state.is_final else ""
         where = f" on {len(view.nodes)} nodes" if view.nodes else ""
         events.insert(
@@ -368,7 +369,7 @@ class LookingActivities:
                 },
             ),
         )
-        over = read_cursor(watched.cursor).over if watched is not None else None
+        over = cursor.over
         if over is not None and over.attempt == view.restarts:
             events.append(
                 c.NewEvent(
@@ -379,8 +380,7 @@ class LookingActivities:
                     summary=f"steps go on after all ({over.summary})"[:900],
                 )
             )
-        blind = read_cursor(watched.cursor).blind if watched is not None else ()
-        for key, summary in blind_summaries(blind, view.restarts, over=not view.state.is_alive).items():
+        for key, summary in blind_summaries(cursor.blind, view.restarts, over=not view.state.is_alive).items():
             events.append(
                 c.NewEvent(
                     key=f"{request.life_id}:blind-time:{key}",
@@ -411,15 +411,9 @@ class LookingActivities:
                     body={"comment": view.comment},
                 )
             )
-        effective = self.site.policies.current().resolve(
-            request.cluster,
-            view.partition,
-            view.account,
-            parsed.directive,
-            qos=view.qos,
-            user=view.user,
-            mode=request.overrides.mode,
-            policy=request.overrides.policy,
+        started = request.overrides
+        effective = self.site.policies.current().of_job(
+            request.cluster, view, parsed.directive, mode=started.mode, policy=started.policy
         )
         for refused in (effective.refused, *effective.cut):
             if refused:

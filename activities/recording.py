@@ -21,16 +21,13 @@ from recovery.attempts import with_attempts
 from recovery.incident_effects import Affected
 from recovery.policy_numbers import Policy
 from recovery.records import Action, Advice, Attempt, Verdict
-from recovery.recurrence import worth_remembering
+from recovery.recurrence import INCIDENT, worth_remembering
 
 BY_PEOPLE = frozenset({"force", "parked"})
 """Rules of advice that a person demanded: incidents do not bind it."""
 
 SHORTLY_S = 10
 """A turn comes this long before its job would have waited in vain."""
-
-PURGE_MARGIN_S = 60
-"""As long before Slurm forgets the job."""
 
 
 class RecordingActivities:
@@ -67,7 +64,7 @@ class RecordingActivities:
                 cluster_nodes=len(nodes),
                 exclusion_s=policy.exclude_expiry_s,
                 affected=affected,
-                withhold=advice.rule != "incident",
+                withhold=advice.rule != INCIDENT,
                 forced=advice.rule in BY_PEOPLE,
                 pace_s=policies.policy("").incident_pace_s,
                 last_call=last_call,
@@ -94,7 +91,7 @@ class RecordingActivities:
         last_call = now + timedelta(seconds=max(0, policy.permit_wait_s - SHORTLY_S))
         if ran and ran[-1].number == advice.restart_count and ran[-1].end_time is not None:
             facts = await self.site.facts(request.cluster)
-            kept = timedelta(seconds=max(0, facts.min_job_age_s - PURGE_MARGIN_S))
+            kept = timedelta(seconds=max(0, facts.min_job_age_s - policy.purge_margin_s))
             last_call = min(last_call, ran[-1].end_time + kept)
         return affected, last_call
 
@@ -108,7 +105,7 @@ class RecordingActivities:
             summary=f"{', '.join(advice.exclude)} not excluded: {answer.reason}",
             body={"step_key": request.step_key, "withheld": list(advice.exclude)},
         )
-        self._append(request.cluster, request.job_id, request.life_id, (event,), request.workflow_id, request.run_id)
+        self.site.tell(request, event)
 
     def _write_plan(self, request: c.PlanStep) -> None:
         advice, verdict, now = request.advice, request.verdict, datetime.now(UTC)

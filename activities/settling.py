@@ -282,16 +282,7 @@ class Settling:
         event = c.NewEvent(
             key=self._key(key), kind=kind, at=_now(), attempt=request.restarts, summary=summary, body=body
         )
-        await asyncio.to_thread(
-            lambda: self.site.store.append(
-                request.cluster,
-                request.job_id,
-                request.life_id,
-                [event],
-                workflow_id=request.workflow_id,
-                run_id=request.run_id,
-            )
-        )
+        await asyncio.to_thread(self.site.tell, request, event)
 
 
 def _now() -> datetime:

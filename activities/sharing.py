@@ -68,14 +68,7 @@ def _tell(site: Site, request: c.ExamineJob, failure: Failure, incident: Inciden
         summary=f"part of incident {incident.id}: {incident.summary}",
         body={"incident": incident.id, "kind": incident.kind.value},
     )
-    site.store.append(
-        request.cluster,
-        request.job_id,
-        request.life_id,
-        [event],
-        workflow_id=request.workflow_id,
-        run_id=request.run_id,
-    )
+    site.tell(request, event)
 
 
 def _now() -> datetime:

@@ -10,11 +10,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from temporalio.exceptions import ApplicationError
 
 from activities.attribution.provider import Attributors
 from activities.audit.store import AuditStore
+from activities.contracts import NewEvent
 from activities.slurm.client import SlurmClient
 from activities.slurm.errors import Refused
 from activities.sweep_cursor import SweepCursor, read_cursor
@@ -79,6 +81,21 @@ class NodeCheck:
     command: tuple[str, ...]
     timeout_s: float
     every_s: float
+
+
+class Asked(Protocol):
+    """A request about one life of a job, with the workflow run that made it."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def job_id(self) -> str: ...
+    @property
+    def life_id(self) -> int: ...
+    @property
+    def workflow_id(self) -> str: ...
+    @property
+    def run_id(self) -> str: ...
 
 
 @dataclass
@@ -166,6 +183,17 @@ class Site:
     def is_measured(self, cluster: str) -> bool:
         watch = self.metrics.get(cluster)
         return watch is not None and watch.configured
+
+    def tell(self, request: Asked, event: NewEvent) -> None:
+        """Writes one row of the job's log, for the workflow run that asked."""
+        self.store.append(
+            request.cluster,
+            request.job_id,
+            request.life_id,
+            [event],
+            workflow_id=request.workflow_id,
+            run_id=request.run_id,
+        )
 
     def reads_files(self, cluster: str) -> bool:
         """Whether jobs' own output files count at all."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from recovery.blame import NODE_CLASSES
 from recovery.budgets import LAUNCH_SIGNATURE, budgets
 from recovery.facts import facts_of
 from recovery.hang import Hang
 from recovery.incident_effects import Affected, explaining
 from recovery.incident_records import Incident
-from recovery.policy_numbers import KeepNodes, OnStuck, Policy
+from recovery.policy_numbers import KeepNodes, OnStuck, Policy, nodes_of_share
 from recovery.records import (
+    FAILURES,
     Action,
     Advice,
     Attempt,
@@ -33,11 +35,9 @@ from recovery.straggler import Straggler
 
 NODE_FAIL_SIGNATURE = "scheduler.node_fail"
 
-_EXCLUDED_AT_ONCE = frozenset({FaultClass.HARDWARE, FaultClass.INTERCONNECT})
 _NOT_BROKEN = frozenset({"node.daemon_restarted", "straggler.slow_host"})
 """Reasons to leave a node out of one job that are none to take it from everybody."""
 
-_FAILURES = frozenset({JobState.FAILED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.OUT_OF_MEMORY})
 _STRENGTH = {Confidence.HIGH: 0, Confidence.MEDIUM: 1, Confidence.LOW: 2}
 
 
@@ -160,7 +160,7 @@ class Case:
                 return ()
             at_once = weak_too = False
         if at_once is None:
-            at_once = situation.verdict.fault_class in _EXCLUDED_AT_ONCE
+            at_once = situation.verdict.fault_class in NODE_CLASSES
         window = timedelta(seconds=self.policy.suspect_window_s)
         before = suspected_earlier(self.attempts[:-1], situation.nodes_cleared, situation.now, window)
         taken = set(view.excluded)
@@ -188,7 +188,7 @@ class Case:
         """Nodes of the job that are bad by the word of a witness that users cannot write. Only such as the job keeps
         off anyway: a drain must not strand the job whose restart it is part of."""
         verdict, avoided = self.situation.verdict, {*excluded, *self.view.excluded}
-        if not self.policy.drain or verdict.fault_class not in _EXCLUDED_AT_ONCE or verdict.signature in _NOT_BROKEN:
+        if not self.policy.drain or verdict.fault_class not in NODE_CLASSES or verdict.signature in _NOT_BROKEN:
             return ()
         return tuple(
             suspect.node
@@ -206,7 +206,7 @@ class Case:
             return ()
         bad = {*excluded, *self.view.excluded, *(suspect.node for suspect in situation.verdict.suspects)}
         healthy = sorted(self.allocation & set(situation.nodes_usable) - bad)
-        share = int(self.policy.max_kept_share * len(situation.nodes_known) + 1e-9)
+        share = nodes_of_share(self.policy.max_kept_share, len(situation.nodes_known))
         return tuple(healthy) if healthy and len(healthy) <= share else ()
 
     @property
@@ -216,7 +216,7 @@ class Case:
     def spared(self, excluded: tuple[str, ...]) -> str:
         """Why suspects among the job's own nodes are not excluded with `excluded`; empty: nothing to explain."""
         verdict, view = self.situation.verdict, self.view
-        if verdict.fault_class not in _EXCLUDED_AT_ONCE:
+        if verdict.fault_class not in NODE_CLASSES:
             return ""
         avoided = {*excluded, *view.excluded}
         left = [
@@ -270,7 +270,7 @@ def _surest_first(suspect: Suspect) -> tuple[int, int, bool, str]:
 
 def build_case(situation: Situation, view: JobView, policy: Policy) -> Case:
     state = _state(situation, view)
-    if state in _FAILURES and situation.verdict.fault_class is FaultClass.NONE and not situation.findings:
+    if state in FAILURES and situation.verdict.fault_class is FaultClass.NONE and not situation.findings:
         # It did fail: that nothing speaks of a fault only means that nothing was seen.
         why = f"the job ended {state.value} and nothing tells why"
         verdict = situation.verdict.model_copy(

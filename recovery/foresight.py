@@ -101,10 +101,7 @@ def _cases(last: Attempt | None, current: Attempt) -> Iterator[_Case]:
 def _asked(
     job: JobFacts, past: Sequence[Attempt], current: Attempt, one: _Case, policy: Policy, now: datetime
 ) -> Foreseen:
-    best = max(
-        (value for attempt in past for value in (attempt.last_checkpoint, attempt.last_step) if value is not None),
-        default=0,
-    )
+    best = max((step for attempt in past for step in attempt.steps), default=0)
     reached = {"last_step": best + 1, "last_checkpoint": best + 1} if one.advances else {}
     failing = current.model_copy(update={"state": one.state, "end_time": now, **reached})
     view = JobView(

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from recovery.hindsight_records import Case, Fate, Judgement, Next, Story, Submission, Told
 from recovery.judges import JUDGES
-from recovery.records import Action, Advice, Attempt, FaultClass, JobState, Mode
+from recovery.records import FAILURES, Action, Advice, Attempt, FaultClass, JobState, Mode
 
 GRACE = timedelta(hours=24)
 """So long a person has to requeue or submit again; after that, nobody did."""
@@ -29,8 +29,7 @@ NOT_JUDGED = frozenset(
 """Rules that stand aside, or carry out what a person demanded: they recommend nothing that could be right or wrong."""
 
 _GENERIC_NAMES = frozenset({"", "wrap", "bash", "sh", "sbatch", "python", "python3", "interactive", "job", "test"})
-_FAILURES = frozenset({JobState.FAILED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.OUT_OF_MEMORY})
-_LEFT = _FAILURES | {JobState.TIMEOUT, JobState.DEADLINE}
+_LEFT = FAILURES | {JobState.TIMEOUT, JobState.DEADLINE}
 
 
 def chosen(story: Story) -> tuple[Told, ...]:
@@ -166,11 +165,11 @@ def _next(story: Story, told: Told, attempt: Attempt | None, follower: Attempt |
 
 
 def _fate(follower: Attempt, attempt: Attempt | None, best: int | None, advice: Advice) -> Fate:
-    step = max((value for value in (follower.last_step, follower.last_checkpoint) if value is not None), default=None)
+    step = max(follower.steps, default=None)
     if follower.state is JobState.COMPLETED or (step is not None and (best is None or step > best)):
         return Fate.ADVANCED
     requeued_fault = follower.state is JobState.REQUEUED and follower.fault_class not in {None, FaultClass.NONE}
-    if follower.state in _FAILURES or requeued_fault:
+    if follower.state in FAILURES or requeued_fault:
         if follower.own_fault or follower.ended_by_us or (step is None and best is None and not _at_once(follower)):
             return Fate.UNKNOWN
         signature = advice.signature or (attempt.signature if attempt is not None else "")
@@ -189,14 +188,7 @@ def _at_once(attempt: Attempt) -> bool:
 
 
 def _best(story: Story, number: int) -> int | None:
-    values = [
-        value
-        for one in story.attempts
-        if one.number <= number
-        for value in (one.last_step, one.last_checkpoint)
-        if value is not None
-    ]
-    return max(values, default=None)
+    return max((step for one in story.attempts if one.number <= number for step in one.steps), default=None)
 
 
 def _attempt(story: Story, number: int) -> Attempt | None:

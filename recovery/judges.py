@@ -18,6 +18,26 @@ _DOERS = {
 }
 
 
+def _of_fate(fate: Fate | None, agreed: bool | None, who: str, *, advanced: Judgement, same: Judgement) -> Opinion:
+    """Of a job that came back: what its next attempt proves, if that advanced or failed the same way."""
+    return {
+        Fate.ADVANCED: (advanced, agreed, f"{who} and it went on"),
+        Fate.SAME: (same, agreed, f"{who} and it failed the same way again"),
+        Fate.OTHER: (Judgement.UNPROVEN, agreed, f"{who} and it failed another way"),
+        Fate.RUNS: (Judgement.OPEN, agreed, f"{who}; whether it gets further is not known yet"),
+    }.get(fate or Fate.UNKNOWN, (Judgement.UNPROVEN, agreed, f"{who}; how it went does not tell"))
+
+
+def _not_done(happened: Next, *, cancelled: Judgement, wanted: bool) -> Opinion:
+    """Of a job that did not come back. `wanted`: that is what was advised."""
+    return {
+        Next.WENT_ON: (Judgement.WRONG, False, "it finished by itself"),
+        Next.REJECTED: (Judgement.WRONG, False, "a person said no"),
+        Next.CANCELLED: (cancelled, wanted, "a person cancelled it"),
+        Next.PENDING: (Judgement.OPEN, None, "nobody has done anything yet"),
+    }.get(happened, (Judgement.UNPROVEN, wanted, "nobody brought it back"))
+
+
 def _restart(happened: Next, fate: Fate | None, failed_on: Nodes, proven_on: Nodes, ran_on: Nodes) -> Opinion:
     if happened in _DOERS:
         agreed = True if happened.by_a_person else None
@@ -26,18 +46,8 @@ def _restart(happened: Next, fate: Fate | None, failed_on: Nodes, proven_on: Nod
             return Judgement.RIGHT, agreed, f"{who} and it failed again on {_names(proven_on)}, to be excluded"
         if failed_on:
             return Judgement.UNPROVEN, agreed, f"{who} and it failed again; {_names(failed_on)} was to be excluded"
-        return {
-            Fate.ADVANCED: (Judgement.RIGHT, agreed, f"{who} and it went on"),
-            Fate.SAME: (Judgement.WRONG, agreed, f"{who} and it failed the same way again"),
-            Fate.OTHER: (Judgement.UNPROVEN, agreed, f"{who} and it failed another way"),
-            Fate.RUNS: (Judgement.OPEN, agreed, f"{who}; whether it gets further is not known yet"),
-        }.get(fate or Fate.UNKNOWN, (Judgement.UNPROVEN, agreed, f"{who}; how it went does not tell"))
-    return {
-        Next.WENT_ON: (Judgement.WRONG, False, "it finished by itself"),
-        Next.REJECTED: (Judgement.WRONG, False, "a person said no"),
-        Next.CANCELLED: (Judgement.UNPROVEN, False, "a person cancelled it"),
-        Next.PENDING: (Judgement.OPEN, None, "nobody has done anything yet"),
-    }.get(happened, (Judgement.UNPROVEN, False, "nobody brought it back"))
+        return _of_fate(fate, agreed, who, advanced=Judgement.RIGHT, same=Judgement.WRONG)
+    return _not_done(happened, cancelled=Judgement.UNPROVEN, wanted=False)
 
 
 def _stop(happened: Next, fate: Fate | None, failed_on: Nodes, proven_on: Nodes, ran_on: Nodes) -> Opinion:
@@ -46,18 +56,8 @@ def _stop(happened: Next, fate: Fate | None, failed_on: Nodes, proven_on: Nodes,
     if happened in _DOERS:
         agreed = False if happened.by_a_person else None
         who = _DOERS[happened]
-        return {
-            Fate.ADVANCED: (Judgement.WRONG, agreed, f"{who} and it went on"),
-            Fate.SAME: (Judgement.RIGHT, agreed, f"{who} and it failed the same way again"),
-            Fate.OTHER: (Judgement.UNPROVEN, agreed, f"{who} and it failed another way"),
-            Fate.RUNS: (Judgement.OPEN, agreed, f"{who}; whether it gets further is not known yet"),
-        }.get(fate or Fate.UNKNOWN, (Judgement.UNPROVEN, agreed, f"{who}; how it went does not tell"))
-    return {
-        Next.WENT_ON: (Judgement.WRONG, False, "it finished by itself"),
-        Next.REJECTED: (Judgement.WRONG, False, "a person said no"),
-        Next.CANCELLED: (Judgement.RIGHT, True, "a person cancelled it"),
-        Next.PENDING: (Judgement.OPEN, None, "nobody has done anything yet"),
-    }.get(happened, (Judgement.UNPROVEN, True, "nobody brought it back"))
+        return _of_fate(fate, agreed, who, advanced=Judgement.WRONG, same=Judgement.RIGHT)
+    return _not_done(happened, cancelled=Judgement.RIGHT, wanted=True)
 
 
 def _leave_alone(happened: Next, fate: Fate | None, failed_on: Nodes, proven_on: Nodes, ran_on: Nodes) -> Opinion:

@@ -16,7 +16,7 @@ from recovery.faults.catalogue import Catalogue
 from recovery.faults.moments import dated, first_moment, last_moment
 from recovery.faults.scanner import Hit, Scanner
 from recovery.merging import in_time
-from recovery.progress import CHECKPOINT_MARK, Dialect, ProgressReader
+from recovery.progress import CHECKPOINT_MARK, Dialect, ProgressReader, StepMark
 from recovery.records import Finding, JobView, ToldCode
 from recovery.stopped import LogEnd
 
@@ -88,17 +88,17 @@ class LogReader:
 
     def evidence(self, attempt: int, view: JobView, seen_at: datetime, *, zone: tzinfo = UTC) -> Evidence:
         """What counts and what does not. `zone` is the clock of times in the log that tell none."""
-        hits, marks = self.hits, list(self.progress.marks)
-        if self._base:
-            hits, marks = in_time(hits, marks, file_span=FILE_SPAN, zone=zone, now=seen_at)
+        hits, marks = self._in_order(seen_at, zone)
         return evidence_of(hits, attempt, view, seen_at, marks=marks, files=self._files)
 
     def told_codes(self, seen_at: datetime, *, zone: tzinfo = UTC) -> tuple[ToldCode, ...]:
         """Exit codes of tasks, as srun told them; not of what the training survived, nor of what srun itself ended."""
+        return told_codes(*self._in_order(seen_at, zone))
+
+    def _in_order(self, seen_at: datetime, zone: tzinfo) -> tuple[list[Hit], list[StepMark]]:
+        """Hits and steps of all files, as they happened."""
         hits, marks = self.hits, list(self.progress.marks)
-        if self._base:
-            hits, marks = in_time(hits, marks, file_span=FILE_SPAN, zone=zone, now=seen_at)
-        return told_codes(hits, marks)
+        return in_time(hits, marks, file_span=FILE_SPAN, zone=zone, now=seen_at) if self._base else (hits, marks)
 
     def first_at(self) -> datetime | None:
         """The first time that is written in the log."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from enum import StrEnum
 from typing import Annotated, Self
 
@@ -17,6 +18,11 @@ Seconds = Annotated[int, Field(strict=True, ge=0, le=30 * 24 * 3600)]
 Share = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
 ExitCode = Annotated[int, Field(strict=True, ge=1, le=255)]
 Switch = Annotated[bool, Field(strict=True)]
+
+
+def nodes_of_share(share: float, nodes: int) -> int:
+    """Whole nodes in a share of so many; what floating point takes off is given back."""
+    return math.floor(share * nodes + 1e-9)
 
 
 class OnSilence(StrEnum):

@@ -110,6 +110,10 @@ _ALIVE = frozenset(
 )
 
 
+FAILURES = frozenset({JobState.FAILED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.OUT_OF_MEMORY})
+"""Endings that a fault brings about."""
+
+
 class FaultClass(StrEnum):
     """What kind of thing broke."""
 
@@ -384,6 +388,11 @@ class Attempt(Record):
     ended_by_us: bool = Field(default=False, description="it ended because relight restarted it, not by a fault")
     own_fault: bool = Field(default=False, description="it died of relight's own doing: costs no budget")
     restarted_by: str = Field(default="", description="who started the next attempt: relight, slurm, other")
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Steps it is known to have reached: completed, or kept in a checkpoint."""
+        return tuple(step for step in (self.last_step, self.last_checkpoint) if step is not None)
 
     @property
     def codes(self) -> frozenset[int]:

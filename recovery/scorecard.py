@@ -13,7 +13,7 @@ from pydantic import Field
 
 from recovery.hindsight import chosen, judged
 from recovery.hindsight_records import Case, Judgement, Story
-from recovery.records import Action, Attempt, FaultClass, JobState, Record, Time
+from recovery.records import FAILURES, Action, Attempt, FaultClass, JobState, Record, Time
 
 ASSUMED_REACTION_S = 10.0
 """From a failure to relight's requeue, where relight has not restarted anything yet."""
@@ -23,8 +23,6 @@ LEAST_RIGHT = 5
 
 LEAST_JOBS = 3
 """And so many jobs: five attempts of one job are one case told five times."""
-
-_DEAD = frozenset({JobState.FAILED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.OUT_OF_MEMORY})
 
 
 class Tally(Record):
@@ -181,15 +179,11 @@ def _harm(stories: Sequence[Story], since: datetime) -> Harm:
 
 def _in_vain(story: Story, after: Attempt) -> bool:
     fault = after.state is JobState.REQUEUED and after.fault_class not in {None, FaultClass.NONE}
-    if not (after.state in _DEAD or fault or after.ended_by_us):
+    if not (after.state in FAILURES or fault or after.ended_by_us):
         return False
     before = [one for one in story.attempts if one.number < after.number]
-    best = max((step for one in before for step in _steps(one)), default=None)
-    return not any(best is None or step > best for step in _steps(after))
-
-
-def _steps(attempt: Attempt) -> list[int]:
-    return [step for step in (attempt.last_step, attempt.last_checkpoint) if step is not None]
+    best = max((step for one in before for step in one.steps), default=None)
+    return not any(best is None or step > best for step in after.steps)
 
 
 # ------------------------------------------------------------------------------------------------ trust

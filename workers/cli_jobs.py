@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from activities.audit.records import Event, JobRow
+from activities.audit.records import Event, JobRow, Life
 from activities.audit.store import AuditStore, AuditUnavailable, SchemaTooNew, UnfitDatabase
 from recovery.incident_records import Incident
 from workers.naming import check_cluster, job_of, settings_of
@@ -108,25 +108,36 @@ def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
+def recorded_life(store: AuditStore, cluster: str, job_id: str) -> Life:
+    """The job's latest life; without one the command ends with a sentence."""
+    life = store.latest_life(cluster, job_id)
+    if life is None:
+        raise Trouble(
+            f"relight has no record of job {cluster}-{job_id}. `relight jobs --all` lists those it has; "
+            "a job opts in by its comment: #SBATCH --comment=relight"
+        )
+    return life
+
+
+def events_of(store: AuditStore, life: Life) -> list[Event]:
+    """The log of one life, oldest first, the first MOST_EVENTS of it."""
+    events: list[Event] = []
+    while len(events) < MOST_EVENTS:
+        after = events[-1].id if events else 0
+        page = store.events(life.cluster, life.job_id, life_id=life.life_id, after_id=after, limit=PAGE)
+        events += page
+        if len(page) < PAGE:
+            break
+    return events
+
+
 def show_job(config: Path | None, job: str, *, as_json: bool) -> None:
     settings = settings_of(config)
     cluster, job_id = job_of(job, settings)
     with opened_store(settings) as store:
-        life = store.latest_life(cluster, job_id)
-        if life is None:
-            raise Trouble(
-                f"relight has no record of job {cluster}-{job_id}. `relight jobs --all` lists those it has; "
-                "a job opts in by its comment: #SBATCH --comment=relight"
-            )
+        life = recorded_life(store, cluster, job_id)
         attempts = store.attempts(life.life_id)
-        events: list[Event] = []
-        while len(events) < MOST_EVENTS:
-            page = store.events(
-                cluster, job_id, life_id=life.life_id, after_id=events[-1].id if events else 0, limit=PAGE
-            )
-            events += page
-            if len(page) < PAGE:
-                break
+        events = events_of(store, life)
     if as_json:
         print_json({"job": f"{cluster}-{job_id}", "life": life, "attempts": attempts, "events": events})
         return

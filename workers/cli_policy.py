@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from activities.audit.records import Event
-from activities.audit.store import AuditStore
 from activities.contracts import EventKind, JobOverrides
 from recovery.directive import Directive
 from recovery.foresight import Foreseen, JobFacts, foresee
@@ -18,7 +17,7 @@ from recovery.policy import RULES
 from recovery.policy_file import EffectivePolicy, PolicyFile, parse
 from recovery.records import Advice, Attempt
 from workers.cli_check import read_policy
-from workers.cli_jobs import PAGE, opened_store
+from workers.cli_jobs import events_of, opened_store, recorded_life
 from workers.naming import job_of, settings_of
 from workers.screen import Trouble, clean, moment, print_json, say, table
 from workers.settings import Settings
@@ -30,15 +29,10 @@ def explain(config: Path | None, job: str, *, as_json: bool) -> None:
     cluster, job_id = job_of(job, settings)
     now = datetime.now(UTC)
     with opened_store(settings) as store:
-        life = store.latest_life(cluster, job_id)
-        if life is None:
-            raise Trouble(
-                f"relight has no record of job {cluster}-{job_id}. `relight jobs --all` lists those it has; "
-                "a job opts in by its comment: #SBATCH --comment=relight"
-            )
+        life = recorded_life(store, cluster, job_id)
         attempts = store.attempts(life.life_id)
-        events = _all_events(store, cluster, job_id, life.life_id)
-        told = _last_policy_event(store, cluster)
+        events = events_of(store, life)
+        told = store.last_event(cluster, EventKind.POLICY)
     seen = next((event.body for event in reversed(events) if event.kind == EventKind.STATE), {})
     decisions = [Advice.model_validate(event.body) for event in events if event.kind == EventKind.ADVICE]
     refused = [event.summary for event in events if event.kind == EventKind.DIRECTIVE]
@@ -156,7 +150,7 @@ def show_policy(config: Path | None, *, as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     with opened_store(settings) as store:
         for cluster in sorted(settings.clusters):
-            event = _last_policy_event(store, cluster)
+            event = store.last_event(cluster, EventKind.POLICY)
             body = event.body if event is not None else {}
             rows.append(
                 {
@@ -211,28 +205,6 @@ def _effective(policies: PolicyFile, cluster: str, user: str, seen: dict[str, ob
         mode=started.mode,
         policy=started.policy,
     )
-
-
-def _all_events(store: AuditStore, cluster: str, job_id: str, life_id: int) -> list[Event]:
-    events: list[Event] = []
-    while len(events) < 20_000:
-        page = store.events(cluster, job_id, life_id=life_id, after_id=events[-1].id if events else 0, limit=PAGE)
-        events += page
-        if len(page) < PAGE:
-            break
-    return events
-
-
-def _last_policy_event(store: AuditStore, cluster: str) -> Event | None:
-    last: Event | None = None
-    after = 0
-    while True:
-        page = store.events(cluster, "", after_id=after, limit=PAGE)
-        found = [event for event in page if event.kind == EventKind.POLICY]
-        last = found[-1] if found else last
-        if len(page) < PAGE:
-            return last
-        after = page[-1].id
 
 
 def _stale(policies: PolicyFile, told: Event) -> str:

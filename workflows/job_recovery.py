@@ -15,7 +15,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities import contracts as c
-    from recovery.records import Action, Advice, Attempt, JobState, JobView, Mode
+    from recovery.records import FAILURES, Action, Advice, Attempt, JobState, JobView, Mode
     from workflows import telling, timings
     from workflows.acting import Acting
     from workflows.attributing import Attributing
@@ -23,9 +23,6 @@ with workflow.unsafe.imports_passed_through():
     from workflows.ledger import cause
     from workflows.messages import StartRecovery
     from workflows.state import Approval, LastSeen, Phase
-
-
-FAILURES = frozenset({JobState.FAILED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.OUT_OF_MEMORY})
 
 
 @workflow.defn(name="JobRecovery")

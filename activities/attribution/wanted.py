@@ -11,10 +11,9 @@ from activities import contracts as c
 from activities.attribution.provider import Attributors
 from activities.deciding import failing_view, verdict_of
 from recovery.attribution import About, may_help
-from recovery.records import AttemptRow, JobState, JobView
+from recovery.records import FAILURES, AttemptRow, JobState, JobView
 from recovery.situation import split_rows
 
-FAILURES = frozenset({JobState.FAILED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.OUT_OF_MEMORY})
 """Endings that want an explanation. Of the others nobody is asked."""
 
 NO_FAULT = frozenset({JobState.COMPLETED, JobState.CANCELLED})

@@ -6,7 +6,6 @@ the other, each knowing what was granted before.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +16,7 @@ from activities.audit.permits import lock_cluster
 from activities.audit.records import Drain, DrainGrant
 from activities.audit.tables import clearings, drains
 from activities.audit.trouble import KeyTaken
+from recovery.policy_numbers import nodes_of_share
 
 _HOUR = timedelta(hours=1)
 
@@ -34,7 +34,7 @@ def grant(connection: Connection, request: DrainGrant) -> tuple[Drain | None, st
     standing = set(connection.execute(select(drains.c.node).where(here, drains.c.ended_at.is_(None))).scalars())
     if request.node in standing:
         return None, f"relight has drained {request.node} already"
-    limit = max(1, math.floor(request.max_share * request.cluster_nodes + 1e-9))
+    limit = max(1, nodes_of_share(request.max_share, request.cluster_nodes))
     if request.cluster_nodes <= 0 or len(standing) >= limit:
         return None, (
             f"relight holds {len(standing)} nodes of {request.cluster} drained, of {request.cluster_nodes}: "

@@ -5,7 +5,6 @@ The caller holds a transaction in which the cluster's row is locked, so askers a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +20,7 @@ from activities.audit.trouble import KeyTaken
 from activities.contracts import PermitAnswer
 from recovery.incident_effects import explaining
 from recovery.incident_records import Incident
+from recovery.policy_numbers import nodes_of_share
 from recovery.records import Action, Nodes
 
 SLOT = timedelta(minutes=10)
@@ -229,7 +229,7 @@ def _excluded_share(request: PermitRequest, state: _Situation) -> PermitAnswer |
         return _denied("the policy allows no exclusions (max_excluded_share is 0)")
     if request.cluster_nodes <= 0:
         return _wait(request.now + ASK_AGAIN, f"the number of nodes of {request.cluster} is not known at the moment")
-    limit = max(1, math.floor(share * request.cluster_nodes + 1e-9))  # a small cluster may avoid one node as well
+    limit = max(1, nodes_of_share(share, request.cluster_nodes))  # a small cluster may avoid one node as well
     if len(request.nodes) > limit:
         return _denied(
             f"{len(request.nodes)} nodes to exclude, of {request.cluster_nodes} on {request.cluster}, "

@@ -169,6 +169,10 @@ class AuditStore:
     def event(self, key: str) -> Event | None:
         return self._database.read(lambda c: timeline.by_key(c, key))
 
+    def last_event(self, cluster: str, kind: str) -> Event | None:
+        """The newest row of that kind in the cluster's own log, which belongs to no job."""
+        return self._database.read(lambda c: timeline.last_of_kind(c, cluster, kind))
+
     def attempts(self, life_id: int) -> tuple[Attempt, ...]:
         """Oldest first."""
         return self._database.read(lambda c: timeline.attempts_of(c, life_id))

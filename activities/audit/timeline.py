@@ -126,6 +126,13 @@ def read(
     return [_event(row) for row in connection.execute(query.order_by(events.c.id).limit(limit)).mappings()]
 
 
+def last_of_kind(connection: Connection, cluster: str, kind: str) -> Event | None:
+    """The newest row of the kind that belongs to the cluster and to no job."""
+    query = select(events).where(events.c.cluster == cluster, events.c.kind == kind, events.c.job_id == "")
+    row = connection.execute(query.order_by(events.c.id.desc()).limit(1)).mappings().first()
+    return None if row is None else _event(row)
+
+
 def by_key(connection: Connection, key: str) -> Event | None:
     row = connection.execute(select(events).where(events.c.event_key == key)).mappings().first()
     return None if row is None else _event(row)

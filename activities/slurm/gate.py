@@ -955,16 +955,26 @@ NODE_KEY = re.compile(
 
 def verb_nodes(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     slurm.ping()
-    return {"nodes": read_nodes(slurm.read(["scontrol", "-o", "--all", "show", "nodes"]))}
+    return {"nodes": shown_nodes(slurm)}
+
+
+def shown_nodes(slurm: Slurm) -> List[Dict[str, str]]:
+    return read_nodes(slurm.read(["scontrol", "-o", "--all", "show", "nodes"]))
+
+
+def facts_in(line: str, keys: "re.Pattern[str]") -> Dict[str, str]:
+    """The values of those keys in a line of scontrol -o; of a key that stands twice the first."""
+    facts: Dict[str, str] = {}
+    for key, value in keys.findall(line):
+        facts.setdefault(key, value)
+    return facts
 
 
 def read_nodes(shown: bytes) -> List[Dict[str, str]]:
     nodes = []
     for line in text(shown).splitlines():
         if line.startswith("NodeName="):
-            facts: Dict[str, str] = {}
-            for key, value in NODE_KEY.findall(line):
-                facts.setdefault(key, value)
+            facts = facts_in(line, NODE_KEY)
             # "Reason=… [who@when]" is followed by nothing that is needed here.
             reason = re.search(r" Reason=(.*?)(?: \[[^\[\]]*@[^\[\]]*\].*)?\Z", line)
             facts["Reason"] = reason.group(1).strip()[:400] if reason else ""
@@ -993,22 +1003,25 @@ CONFIG_KEYS = (
 )  # fmt: skip
 
 
-RESERVATION_KEY = re.compile(r"(?:^| )(ReservationName|StartTime|EndTime|Nodes|Flags|PartitionName)=(\S*)")
+RESERVATION_KEY = re.compile(r"(?:^| )(ReservationName|StartTime|EndTime|Nodes|NodeCnt|Flags|PartitionName)=(\S*)")
 
 
 def verb_reservations(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     slurm.ping()
-    return {"reservations": read_reservations(slurm.read(["scontrol", "-o", "--all", "show", "reservation"]))}
+    return {"reservations": list(reservations(slurm).values())}
 
 
-def read_reservations(shown: bytes) -> List[Dict[str, str]]:
-    found = []
-    for line in text(shown).splitlines()[:10000]:
-        if line.startswith("ReservationName="):
-            facts: Dict[str, str] = {}
-            for key, value in RESERVATION_KEY.findall(line):
-                facts.setdefault(key, value[:MAX_NODE_LIST])
-            found.append(facts)
+def reservations(slurm: Slurm) -> Dict[str, Dict[str, str]]:
+    """All reservations by name. Where there is none, some versions say so in an error."""
+    argv = ["scontrol", "-o", "--all", "show", "reservation"]
+    status, out, err = slurm.run(argv, READ_LIMIT_S)
+    if status != 0 and "no reservations" not in (text(out) + err).lower():
+        raise failure(argv, err or text(out))
+    found = {}
+    for line in text(out).splitlines()[:10000]:
+        facts = facts_in(line, RESERVATION_KEY)
+        if "ReservationName" in facts:
+            found[facts["ReservationName"]] = {key: value[:MAX_NODE_LIST] for key, value in facts.items()}
     return found
 
 
@@ -1325,8 +1338,7 @@ class NodeChange:
             raise Refusal("late", "the deadline %d passed %.1f s ago" % (self.deadline, time.time() - self.deadline))
 
     def nodes(self) -> Dict[str, Dict[str, str]]:
-        shown = self.slurm.read(["scontrol", "-o", "--all", "show", "nodes"])
-        found = {node["NodeName"]: node for node in read_nodes(shown)}
+        found = {node["NodeName"]: node for node in shown_nodes(self.slurm)}
         if self.node not in found:
             raise Refusal("unknown_node", "Slurm knows no node %s" % self.node)
         return found
@@ -1414,23 +1426,6 @@ def verb_undrain(slurm: Slurm, words: Words, settings: Settings) -> Answer:
     return change.answer(found, True, change.run(["scontrol", "update", "nodename=" + change.node, "state=undrain"]))
 
 
-HELD_KEY = re.compile(r"(?:^|\s)(ReservationName|NodeCnt|EndTime|Users)=(\S*)")
-
-
-def reservations(slurm: Slurm) -> Dict[str, Dict[str, str]]:
-    status, out, err = slurm.run(["scontrol", "-o", "show", "reservation"], READ_LIMIT_S)
-    if status != 0 and "no reservations" not in (text(out) + err).lower():
-        raise failure(["scontrol", "show", "reservation"], err or text(out))
-    found = {}
-    for line in text(out).splitlines():
-        facts: Dict[str, str] = {}
-        for key, value in HELD_KEY.findall(line):
-            facts.setdefault(key, value)
-        if "ReservationName" in facts:
-            found[facts["ReservationName"]] = facts
-    return found
-
-
 def reservation_name(words: Words) -> str:
     return "relight_%s_%s" % (words.job(), words.named["COUNT"])
 
@@ -1451,9 +1446,7 @@ def verb_hold(slurm: Slurm, words: Words, settings: Settings) -> Answer:
         standing = reservations(slurm)
         if name in standing:
             return change.answer(found, False, already=True, held=words.names("--nodes"))
-        nodes = {
-            node["NodeName"]: node for node in read_nodes(slurm.read(["scontrol", "-o", "--all", "show", "nodes"]))
-        }
+        nodes = {node["NodeName"]: node for node in shown_nodes(slurm)}
         healthy = [node for node in words.names("--nodes") if node in nodes and is_usable(nodes[node])]
         ours = [entry for entry in standing.values() if entry["ReservationName"].startswith("relight_")]
         total = sum(int(entry["NodeCnt"]) for entry in ours if NUMBER.match(entry.get("NodeCnt", "")))

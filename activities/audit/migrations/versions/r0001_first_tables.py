@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects import mysql
+
+from activities.audit.migrations.pieces import ID, MOMENT, OPTIONS, TEXT, create_index
 
 revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
 
-_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-_MOMENT = sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql").with_variant(sa.DateTime(), "sqlite")
-_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql")
-_OPTIONS: dict[str, Any] = {
-    "if_not_exists": True,  # a server without transactions for tables may have been cut off half-way
-    "mysql_engine": "InnoDB",
-    "mysql_charset": "utf8mb4",
-    "mysql_collate": "utf8mb4_bin",
-}
-
-
-def _create_index(name: str, table: str, columns: list[str]) -> None:
-    if name not in {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(table)}:
-        op.create_index(name, table, columns)
-
 
 def upgrade() -> None:
     op.create_table(
         "clusters",
         sa.Column("cluster", sa.String(64), nullable=False),
-        sa.Column("facts", _TEXT, nullable=False),
-        sa.Column("updated_at", _MOMENT, nullable=False),
+        sa.Column("facts", TEXT, nullable=False),
+        sa.Column("updated_at", MOMENT, nullable=False),
         sa.PrimaryKeyConstraint("cluster"),
-        **_OPTIONS,
+        **OPTIONS,
     )
     op.create_table(
         "lives",
-        sa.Column("id", _ID, nullable=False),
+        sa.Column("id", ID, nullable=False),
         sa.Column("cluster", sa.String(64), nullable=False),
         sa.Column("job_id", sa.String(64), nullable=False),
         sa.Column("number", sa.Integer(), nullable=False),
@@ -50,9 +34,9 @@ def upgrade() -> None:
         sa.Column("account", sa.String(128), nullable=False),
         sa.Column("job_name", sa.String(255), nullable=False),
         sa.Column("partition_name", sa.String(255), nullable=False),
-        sa.Column("first_seen", _MOMENT, nullable=False),
-        sa.Column("first_submit", _MOMENT, nullable=True),
-        sa.Column("submit_time", _MOMENT, nullable=True),
+        sa.Column("first_seen", MOMENT, nullable=False),
+        sa.Column("first_submit", MOMENT, nullable=True),
+        sa.Column("submit_time", MOMENT, nullable=True),
         sa.Column("submit_settled", sa.Boolean(), nullable=False),
         sa.Column("restarts", sa.Integer(), nullable=False),
         sa.Column("state", sa.String(32), nullable=False),
@@ -66,33 +50,33 @@ def upgrade() -> None:
         sa.Column("workflow_id", sa.String(191), nullable=False),
         sa.Column("run_id", sa.String(64), nullable=False),
         sa.Column("opened_runs", sa.Integer(), nullable=False),
-        sa.Column("updated_at", _MOMENT, nullable=False),
-        sa.Column("closed_at", _MOMENT, nullable=True),
+        sa.Column("updated_at", MOMENT, nullable=False),
+        sa.Column("closed_at", MOMENT, nullable=True),
         sa.Column("close_reason", sa.String(500), nullable=False),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("cluster", "job_id", "number", name="uq_lives_job"),
-        **_OPTIONS,
+        **OPTIONS,
     )
-    _create_index("ix_lives_open", "lives", ["cluster", "closed_at", "id"])
+    create_index("ix_lives_open", "lives", ["cluster", "closed_at", "id"])
     op.create_table(
         "permits",
-        sa.Column("id", _ID, nullable=False),
+        sa.Column("id", ID, nullable=False),
         sa.Column("cluster", sa.String(64), nullable=False),
         sa.Column("step_key", sa.String(191), nullable=False),
         sa.Column("job_id", sa.String(64), nullable=False),
         sa.Column("action", sa.String(32), nullable=False),
-        sa.Column("nodes", _TEXT, nullable=False),
+        sa.Column("nodes", TEXT, nullable=False),
         sa.Column("node_count", sa.Integer(), nullable=False),
-        sa.Column("granted_at", _MOMENT, nullable=False),
-        sa.Column("slot_until", _MOMENT, nullable=True),
-        sa.Column("released_at", _MOMENT, nullable=True),
-        sa.Column("excluded_until", _MOMENT, nullable=True),
+        sa.Column("granted_at", MOMENT, nullable=False),
+        sa.Column("slot_until", MOMENT, nullable=True),
+        sa.Column("released_at", MOMENT, nullable=True),
+        sa.Column("excluded_until", MOMENT, nullable=True),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("step_key", name="uq_permits_step"),
-        **_OPTIONS,
+        **OPTIONS,
     )
-    _create_index("ix_permits_excluded", "permits", ["cluster", "excluded_until"])
-    _create_index("ix_permits_granted", "permits", ["cluster", "granted_at"])
+    create_index("ix_permits_excluded", "permits", ["cluster", "excluded_until"])
+    create_index("ix_permits_granted", "permits", ["cluster", "granted_at"])
     op.create_table(
         "watched",
         sa.Column("cluster", sa.String(64), nullable=False),
@@ -102,60 +86,60 @@ def upgrade() -> None:
         sa.Column("uid", sa.BigInteger(), nullable=False),
         sa.Column("user_name", sa.String(64), nullable=False),
         sa.Column("restarts", sa.Integer(), nullable=False),
-        sa.Column("stdout", _TEXT, nullable=False),
-        sa.Column("stderr", _TEXT, nullable=False),
+        sa.Column("stdout", TEXT, nullable=False),
+        sa.Column("stderr", TEXT, nullable=False),
         sa.Column("paused", sa.Boolean(), nullable=False),
-        sa.Column("seen", _TEXT, nullable=False),
-        sa.Column("position", _TEXT, nullable=False),
+        sa.Column("seen", TEXT, nullable=False),
+        sa.Column("position", TEXT, nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=True),
         sa.Column("first_step", sa.BigInteger(), nullable=True),
-        sa.Column("first_step_at", _MOMENT, nullable=True),
+        sa.Column("first_step_at", MOMENT, nullable=True),
         sa.Column("step", sa.BigInteger(), nullable=True),
-        sa.Column("step_at", _MOMENT, nullable=True),
+        sa.Column("step_at", MOMENT, nullable=True),
         sa.Column("total_steps", sa.BigInteger(), nullable=True),
         sa.Column("checkpoint", sa.BigInteger(), nullable=True),
-        sa.Column("checkpoint_at", _MOMENT, nullable=True),
+        sa.Column("checkpoint_at", MOMENT, nullable=True),
         sa.PrimaryKeyConstraint("cluster", "job_id"),
-        **_OPTIONS,
+        **OPTIONS,
     )
     op.create_table(
         "attempts",
-        sa.Column("life_id", _ID, autoincrement=False, nullable=False),
+        sa.Column("life_id", ID, autoincrement=False, nullable=False),
         sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("state", sa.String(32), nullable=False),
-        sa.Column("submit_time", _MOMENT, nullable=True),
-        sa.Column("start_time", _MOMENT, nullable=True),
-        sa.Column("end_time", _MOMENT, nullable=True),
+        sa.Column("submit_time", MOMENT, nullable=True),
+        sa.Column("start_time", MOMENT, nullable=True),
+        sa.Column("end_time", MOMENT, nullable=True),
         sa.Column("last_step", sa.BigInteger(), nullable=True),
         sa.Column("last_checkpoint", sa.BigInteger(), nullable=True),
         sa.Column("fault_class", sa.String(32), nullable=False),
         sa.Column("signature", sa.String(255), nullable=False),
-        sa.Column("record", _TEXT, nullable=False),
-        sa.Column("updated_at", _MOMENT, nullable=False),
+        sa.Column("record", TEXT, nullable=False),
+        sa.Column("updated_at", MOMENT, nullable=False),
         sa.ForeignKeyConstraint(["life_id"], ["lives.id"], name="fk_attempts_life"),
         sa.PrimaryKeyConstraint("life_id", "number"),
-        **_OPTIONS,
+        **OPTIONS,
     )
     op.create_table(
         "events",
-        sa.Column("id", _ID, nullable=False),
+        sa.Column("id", ID, nullable=False),
         sa.Column("cluster", sa.String(64), nullable=False),
         sa.Column("job_id", sa.String(64), nullable=False),
-        sa.Column("life_id", _ID, nullable=True),
+        sa.Column("life_id", ID, nullable=True),
         sa.Column("event_key", sa.String(191), nullable=False),
         sa.Column("kind", sa.String(32), nullable=False),
-        sa.Column("at", _MOMENT, nullable=False),
-        sa.Column("recorded_at", _MOMENT, nullable=False),
+        sa.Column("at", MOMENT, nullable=False),
+        sa.Column("recorded_at", MOMENT, nullable=False),
         sa.Column("by_whom", sa.String(255), nullable=False),
         sa.Column("summary", sa.String(2000), nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=False),
-        sa.Column("body", _TEXT, nullable=False),
+        sa.Column("body", TEXT, nullable=False),
         sa.Column("workflow_id", sa.String(191), nullable=False),
         sa.Column("run_id", sa.String(64), nullable=False),
         sa.ForeignKeyConstraint(["life_id"], ["lives.id"], name="fk_events_life"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("event_key", name="uq_events_key"),
-        **_OPTIONS,
+        **OPTIONS,
     )
-    _create_index("ix_events_job", "events", ["cluster", "job_id", "id"])
-    _create_index("ix_events_life", "events", ["life_id", "id"])
+    create_index("ix_events_job", "events", ["cluster", "job_id", "id"])
+    create_index("ix_events_life", "events", ["life_id", "id"])

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-from alembic import op
+from activities.audit.migrations.pieces import create_index
 
 revision = "0004"
 down_revision = "0003"
 branch_labels = None
 depends_on = None
 
-NAME = "ix_events_kind"
-
 
 def upgrade() -> None:
-    if NAME not in {index["name"] for index in sa.inspect(op.get_bind()).get_indexes("events")}:
-        op.create_index(NAME, "events", ["cluster", "kind", "at", "id"])
+    create_index("ix_events_kind", "events", ["cluster", "kind", "at", "id"])
