@@ -475,7 +475,8 @@ def _in_question(
         return (view, None) if view.held else None
     earlier = next((one for one in known if one.number == view.restarts - 1), None)
     if earlier is None:
-        earlier = Attempt(number=view.restarts - 1, nodes=previous.nodes if previous is not None else ())
+        completing = view.nodes if view.completing else ()
+        earlier = Attempt(number=view.restarts - 1, nodes=previous.nodes if previous is not None else completing)
     if previous is None:
         # Without accounting: Slurm requeues a job by itself when one of its nodes is gone.
         gone = {node.name for node in nodes if not _is_up(node)}

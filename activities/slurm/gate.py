@@ -411,6 +411,8 @@ def has_ended(row: Dict[str, bytes]) -> bool:
 SHOW_KEY = re.compile(
     rb"(?:^|[ \n])(Priority|Requeue|Restarts|ExitCode|ReqNodeList|ExcNodeList|NumNodes|MinMemory(?:Node|CPU))=(\S*)"
 )
+ALLOCATED = re.compile(rb"\n {5}Nodes=(\S+) CPU_IDs=")
+"""Lines of `scontrol -d`. They tell all nodes of an attempt while NodeList shrinks to those that are COMPLETING."""
 
 
 def look(slurm: Slurm, job: str) -> Job:
@@ -418,7 +420,7 @@ def look(slurm: Slurm, job: str) -> Job:
     for attempt in range(5):
         row = pick(squeue(slurm, JOB_FIELDS, ["-r", "-j", job]), job)
         name = job_name(row)
-        shown = slurm.read(["scontrol", "show", "job", name])
+        shown = slurm.read(["scontrol", "-d", "show", "job", name])
         facts = read_show(shown, row)
         if facts is not None:
             break
@@ -458,8 +460,10 @@ def read_show(shown: bytes, row: Dict[str, bytes]) -> Optional[Dict[str, str]]:
         return None
     rest = rest[len(name) :]
     facts: Dict[str, str] = {}
-    for key, value in SHOW_KEY.findall(rest[: rest.find(b"\n   Features=")]):
+    own = rest[: rest.find(b"\n   Features=")]
+    for key, value in SHOW_KEY.findall(own):
         facts.setdefault(text(key), bounded(text(key), value))
+    facts["AllocNodeList"] = bounded("AllocNodeList", b",".join(ALLOCATED.findall(own)))
     if facts.get("Restarts") != text(row["RestartCnt"]):
         return None
     facts["StdOut"], facts["StdErr"] = output_paths(rest, row)

@@ -76,7 +76,7 @@ def job_view(cluster: str, raw: Raw) -> JobView:
         start_time=None if waits else states.moment(row["StartTime"]),
         end_time=states.moment(row["EndTime"]) if over else None,
         time_limit_s=states.duration_s(row["TimeLimit"]),
-        nodes=hostlist.expand(row["NodeList"]),
+        nodes=_nodes(row["NodeList"], show.get("AllocNodeList", "")),
         batch_host=states.optional(row["BatchHost"]),
         min_nodes=min_nodes,
         min_cpus_node=_first_number(row["MinCpus"]) or 1,
@@ -110,6 +110,11 @@ def sweep_rows(raw: Raw) -> list[SweepRow]:
             continue
         rows.append(_sweep_row(row, links))
     return rows
+
+
+def _nodes(listed: str, allocated: str) -> tuple[str, ...]:
+    """While COMPLETING, `listed` are those that are not done yet and `allocated` are all."""
+    return hostlist.expand(allocated if listed and allocated else listed)
 
 
 def _why_stuck(row: Mapping[str, str], waits: bool, held: bool) -> str:

@@ -57,6 +57,15 @@ def out_of_host_memory(lab: Lab) -> Expected:
 
 
 @story()
+def memory_limit_everywhere(lab: Lab) -> Expected:
+    lab.run()
+    for node in lab.random.sample(list(lab.nodes), len(lab.nodes)):
+        lab.say(f"slurmstepd-{node}: error: StepId=4711.0 exceeded memory limit (344539136 > 104857600), being killed")
+        lab.say("slurmstepd: error: Exceeded job memory limit")
+    return Expected(True, C.OUT_OF_MEMORY, R.NO)
+
+
+@story()
 def out_of_gpu_memory(lab: Lab) -> Expected:
     crash(
         lab,

@@ -75,8 +75,16 @@ def _running_watches(stage: Stage) -> list[str]:
     return [row["execution"]["workflowId"] for row in json.loads(done.stdout or "[]")]
 
 
-def _events_in_history(stage: Stage, job: int) -> int:
-    return int(_described(stage, f"prod-{job}")["workflowExecutionInfo"]["historyLength"])
+def _history(stage: Stage, job: int) -> list[str]:
+    """Each event of the workflow's history, with what a signal or an activity was given."""
+    done = stage.temporal.run("workflow", "show", "--workflow-id", f"prod-{job}", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    return [json.dumps(event)[:600] for event in json.loads(done.stdout)["events"]]
+
+
+def _rests(stage: Stage, job: int) -> bool:
+    told = _described(stage, f"prod-{job}")
+    return not told.get("pendingActivities") and not told.get("pendingWorkflowTask")
 
 
 def _first_step_seen(stage: Stage, job: int) -> bool:
@@ -115,10 +123,13 @@ def test_a_quiet_job_adds_nothing_to_its_history(stage: Stage) -> None:
     stage.until(lambda: _first_step_seen(stage, training), "its first step is seen")
     seen = _sweeps(stage)
     stage.until(lambda: _sweeps(stage) >= seen + 2, "what they began with is told")
-    before = [_events_in_history(stage, job) for job in (sleeping, training)]
+    for job in (sleeping, training):
+        stage.until(lambda job=job: _rests(stage, job), f"job {job}'s workflow has looked at what it was told")
+    before = {job: _history(stage, job) for job in (sleeping, training)}
     seen = _sweeps(stage)
     stage.until(lambda: _sweeps(stage) >= seen + 5, "five more sweeps")
-    assert [_events_in_history(stage, job) for job in (sleeping, training)] == before
+    for job, known in before.items():
+        assert _history(stage, job)[len(known) :] == []
     stage.slurm.run("scancel", str(sleeping), str(training))
 
 

@@ -18,7 +18,10 @@ from tests.cluster import ENDED, SlurmCluster
 from tests.cluster.waiting import until
 
 # Each node's hooks look for these files beside them: a slow epilog and a failing prolog are switched on by a test.
-EPILOG = 'here=$(dirname "$0"); [ ! -f "$here/slow" ] || sleep "$(cat "$here/slow")"; exit 0'
+EPILOG = (
+    'here=$(dirname "$0"); for slow in "$here/slow" "$here/slow-$SLURMD_NODENAME"; do '
+    '[ ! -f "$slow" ] || sleep "$(cat "$slow")"; done; exit 0'
+)
 PROLOG = '[ ! -f "$(dirname "$0")/refuse" ]'
 
 
@@ -77,8 +80,9 @@ class Site:
         return int(self.cluster.show(job)["Restarts"])
 
     @contextlib.contextmanager
-    def slow_epilog(self, seconds: int) -> Iterator[None]:
-        with self._file("slow", str(seconds)):
+    def slow_epilog(self, seconds: int, node: str = "") -> Iterator[None]:
+        """On one node, or on all."""
+        with self._file(f"slow-{node}" if node else "slow", str(seconds)):
             yield
 
     @contextlib.contextmanager

@@ -63,6 +63,18 @@ async def test_a_job_is_told_with_what_it_asked_for_and_got(site: Site) -> None:
     assert Path(view.stdout) == site.cluster.home("alice") / f"train.{job}.log" == Path(view.stderr)
 
 
+async def test_all_nodes_of_an_attempt_are_told_while_one_of_them_completes(site: Site) -> None:
+    with site.slow_epilog(6, "n02"):
+        job = site.submit("sleep 1; exit 3", "-N3")
+        shown = ("NodeList", "n02")  # all that Slurm says in its usual place
+        until(lambda: shown in site.cluster.show(job).items(), "only n02 is not done yet", timeout_s=30)
+        view = await site.view(job)
+    assert view.completing
+    assert view.nodes == ("n01", "n02", "n03")
+    site.cluster.wait_state(job, ENDED)
+    assert (await site.view(job)).nodes == ("n01", "n02", "n03")
+
+
 async def test_array_tasks_have_names_of_their_own(site: Site) -> None:
     array = site.submit("sleep 600", "--array=1-3%1", name="sweep")
     site.cluster.wait_state(f"{array}_1", {"RUNNING"})
