@@ -59,6 +59,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("deadline", "DEADLINE", "leave alone: it could not end in time any more", aside.deadline),
     Rule(
+        "requeue_not_told",
+        "requeued, not by relight, and accounting does not tell yet how the attempt before ended",
+        "wait, half a minute at most: a node failure looks like a person's requeue now",
+        aside.requeue_not_told,
+    ),
+    Rule(
         "requeued_elsewhere",
         "requeued by someone else (a person, RequeueExit, a preemption)",
         "leave alone",

@@ -56,8 +56,28 @@ def deadline(case: Case) -> Advice | None:
     return case.leave_alone("deadline", "the job passed its deadline; another attempt would pass it too")
 
 
+ACCOUNTING_LAG_S = 30.0
+"""So long after a requeue, what accounting does not tell of the attempt before is not waited for."""
+
+
+def requeue_not_told(case: Case) -> Advice | None:
+    if not _requeued_by_another(case) or not case.situation.accounting or case.view.held or case.node_fail_requeued:
+        return None
+    row, now = case.situation.previous_row, case.situation.now
+    told = row is not None and (row.state.is_final or row.state is JobState.REQUEUED)
+    if told or abs((now - (case.view.submit_time or now)).total_seconds()) > ACCOUNTING_LAG_S:
+        return None
+    later = now + timedelta(seconds=2)
+    reason = "the job was requeued, and accounting does not tell yet how the attempt before ended"
+    return case.advise(Action.WAIT, "requeue_not_told", reason, look_again_at=later, routine=True)
+
+
+def _requeued_by_another(case: Case) -> bool:
+    return case.view.state is JobState.PENDING and case.view.restarts > 0 and not case.situation.expected_restart
+
+
 def requeued_elsewhere(case: Case) -> Advice | None:
-    waits = case.view.state is JobState.PENDING and case.view.restarts > 0 and not case.situation.expected_restart
+    waits = _requeued_by_another(case)
     ours = case.node_fail_requeued or case.launch_failed or case.view.held
     if case.state is not JobState.REQUEUED and (not waits or ours):
         return None

@@ -141,6 +141,16 @@ class Client:
         rows = [row.split("\x1f") for row in done.stdout.splitlines() if row]
         return [dict(zip(names.split(","), row, strict=True)) for row in rows]
 
+    def settled_attempts(self, job: int | str) -> list[dict[str, str]]:
+        """The same, once accounting (which lags) tells of the newest attempt what the scheduler tells."""
+
+        def caught_up() -> bool:
+            rows = self.attempts(job)
+            return bool(rows) and rows[-1]["State"].split(" ")[0] == self.state(job)
+
+        until(caught_up, f"accounting knows how job {job} is", timeout_s=60, every_s=0.2)
+        return self.attempts(job)
+
     def output(self, job: int | str) -> str:
         """What the job has printed so far into its StdOut file; "" while there is none."""
         try:

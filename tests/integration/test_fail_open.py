@@ -55,7 +55,7 @@ def test_a_restarted_job_starts_although_relight_is_gone_for_good(sabotage: Sabo
             sabotage.complete(job)
         assert stage.slurm.state(job) in {"PENDING", "COMPLETING"}
         stage.until(lambda: stage.slurm.state(job) == "COMPLETED", "the job finishes by itself")
-        attempts = stage.slurm.attempts(job)
+        attempts = stage.slurm.settled_attempts(job)
         assert [attempt["State"] for attempt in attempts] == ["REQUEUED", "COMPLETED"]
         assert victim not in stage.hosts(attempts[1]["NodeList"])
         assert stage.slurm.show(job)["ExcNodeList"] == victim

@@ -60,7 +60,7 @@ def test_two_nodes_fail_in_turn_and_the_job_finishes_on_the_rest(stage: Stage) -
         stage.until(lambda: stage.slurm.state(job) == "COMPLETED", "the job finishes")
         assert first != second
         assert _excluded(stage, job) == sorted((first, second))
-        last = stage.slurm.attempts(job)[-1]
+        last = stage.slurm.settled_attempts(job)[-1]
         assert not {first, second} & set(stage.hosts(last["NodeList"]))
         assert _nodes(stage)[first]["suspicions"][0]["job_id"] == str(job)
         assert not any(stage.store.drains_of("prod", node) for node in (first, second))  # its own word drains nothing
@@ -72,7 +72,7 @@ def test_a_weak_suspect_is_excluded_at_its_second_offence_only(stage: Stage) -> 
     alice = stage.slurm.submit("alice", script, *pinned, name="weak", comment="relight")
     with told_on_failure(stage, alice):
         stage.until(lambda: stage.slurm.state(alice) == "COMPLETED", "it finishes at its second attempt")
-        attempts = stage.slurm.attempts(alice)
+        attempts = stage.slurm.settled_attempts(alice)
         where = stage.hosts(attempts[0]["NodeList"])
         assert (stage.restarts(alice), _excluded(stage, alice)) == (1, [])
         suspicion = next(one for one in stage.store.suspicions("prod", where) if one.job_id == str(alice))
@@ -80,7 +80,7 @@ def test_a_weak_suspect_is_excluded_at_its_second_offence_only(stage: Stage) -> 
     bob = stage.slurm.submit("bob", script, *pinned, name="weak", comment="relight")
     with told_on_failure(stage, bob):
         stage.until(lambda: stage.slurm.state(bob) == "COMPLETED", "bob's finishes as well")
-        assert stage.hosts(stage.slurm.attempts(bob)[0]["NodeList"]) == where
+        assert stage.hosts(stage.slurm.settled_attempts(bob)[0]["NodeList"]) == where
         assert _excluded(stage, bob) == [where[1]]
         verdict = stage.events(bob, EventKind.VERDICT)[0].body
         assert f"by job {alice} of alice" in str(verdict["suspects"])
@@ -109,7 +109,7 @@ def test_what_a_job_prints_of_other_jobs_nodes_changes_nothing_outside_it(stage:
             "bob", f'{lies}\n[ -n "$SLURM_RESTART_COUNT" ] || exit 1\nexec sleep 1', "--nodes=1", comment="relight"
         )
         stage.until(lambda: stage.slurm.state(liar) == "COMPLETED", "bob's job fails, and comes back")
-        own = stage.hosts(stage.slurm.attempts(liar)[0]["NodeList"])
+        own = stage.hosts(stage.slurm.settled_attempts(liar)[0]["NodeList"])
         assert not set(own) & set(theirs)
         assert not set(_excluded(stage, liar)) & set(theirs)
         assert not [one for one in stage.store.suspicions("prod", theirs) if one.job_id == str(liar)]

@@ -25,7 +25,7 @@ def test_a_crashed_job_comes_back_on_other_nodes_from_its_checkpoint(stage: Stag
     job = stage.train("alice", "crash", nodes=2, steps=25, comment="relight", faults=faults, step_time=0.2)
     victim = _crash(stage, job, faults)
     stage.until(lambda: stage.slurm.state(job) == "COMPLETED", "the job finishes")
-    attempts = stage.slurm.attempts(job)
+    attempts = stage.slurm.settled_attempts(job)
     assert [attempt["State"] for attempt in attempts] == ["REQUEUED", "COMPLETED"]
     assert victim in stage.hosts(attempts[0]["NodeList"])
     assert victim not in stage.hosts(attempts[1]["NodeList"])

@@ -56,7 +56,7 @@ def _comes_back(stage: Stage, sabotage: Sabotage, job: int, victim: str) -> None
     with told_on_failure(stage, job):
         # Slurm itself may take a minute to see that a job it remembers as running is long dead.
         stage.until(lambda: stage.slurm.state(job) == "COMPLETED", f"job {job} finishes", 200)
-        attempts = stage.slurm.attempts(job)
+        attempts = stage.slurm.settled_attempts(job)
         assert attempts[-1]["State"] == "COMPLETED"
         assert victim not in stage.hosts(attempts[-1]["NodeList"])
         stage.until(lambda: stage.events(job, EventKind.STATE, state="COMPLETED"), "its end is seen")

@@ -71,7 +71,7 @@ def _came_back_once(stage: Stage, sabotage: Sabotage, job: int, victim: str, kin
     """One requeue by Slurm's own records, the exclusion stands, the job finishes, one plan and one step on record."""
     with told_on_failure(stage, job):
         stage.until(lambda: stage.slurm.state(job) == "COMPLETED", f"job {job} finishes")
-        attempts = stage.slurm.attempts(job)
+        attempts = stage.slurm.settled_attempts(job)
         assert [attempt["State"] for attempt in attempts] == ["REQUEUED", "COMPLETED"]
         assert stage.restarts(job) == 1
         assert sabotage.requeues(job) == 1
@@ -240,7 +240,7 @@ def test_around_the_guard_of_a_job_that_slurm_requeued(stage: Stage, sabotage: S
         _worker_dies_and_another_comes(stage, sabotage, "lease", job)
         with told_on_failure(stage, job):
             stage.until(lambda: stage.slurm.state(job) == "COMPLETED", "the job finishes")
-            attempts = stage.slurm.attempts(job)
+            attempts = stage.slurm.settled_attempts(job)
             assert [attempt["State"] for attempt in attempts] == ["NODE_FAIL", "COMPLETED"]
             assert victim not in stage.hosts(attempts[1]["NodeList"])
             assert stage.slurm.show(job)["ExcNodeList"] == victim

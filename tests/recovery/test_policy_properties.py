@@ -195,11 +195,15 @@ class Maker:
         if job.state is JobState.PENDING and job.restarts and self.random.random() < 0.5:
             told = finding(detector="metrics", attempt=job.restarts - 1, trusted=True, nodes=("n02",))
             late = (told,)  # of the attempt before, while the restarted job waits
+        now = at(self.number(0, 100_000))
+        if job.state is JobState.PENDING and self.random.random() < 0.3:
+            job = job.model_copy(update={"submit_time": now - timedelta(seconds=self.number(0, 60))})
         return Situation(
-            now=at(self.number(0, 100_000)),
+            now=now,
             view=job,
             row=self.row(),
             previous_row=self.row(),
+            accounting=self.random.random() < 0.5,
             attempts=tuple(self.attempt(number, cause) for number in numbers),
             findings=(*(self.finding() for _ in range(self.number(0, 2))), *late),
             verdict=cause,

@@ -32,7 +32,23 @@ LEAVE = Action.LEAVE_ALONE
         (view(JobState.CANCELLED), {}, (LEAVE, "cancelled")),
         (view(JobState.PREEMPTED), {}, (LEAVE, "preempted")),
         (view(JobState.DEADLINE), {}, (LEAVE, "deadline")),
-        (view(JobState.PENDING, restarts=1, submit_time=at(700)), {}, (LEAVE, "requeued_elsewhere")),
+        (view(JobState.PENDING, restarts=1, submit_time=at(500)), {}, (LEAVE, "requeued_elsewhere")),
+        (view(JobState.PENDING, restarts=1, submit_time=at(600)), {}, (Action.WAIT, "requeue_not_told")),
+        (
+            view(JobState.PENDING, restarts=1, submit_time=at(600)),
+            {"previous_row": row(JobState.RUNNING)},
+            (Action.WAIT, "requeue_not_told"),
+        ),
+        (
+            view(JobState.PENDING, restarts=1, submit_time=at(600)),
+            {"previous_row": row(JobState.REQUEUED)},
+            (LEAVE, "requeued_elsewhere"),
+        ),
+        (
+            view(JobState.PENDING, restarts=1, submit_time=at(600)),
+            {"accounting": False},
+            (LEAVE, "requeued_elsewhere"),
+        ),
         (view(batch=False), {}, (LEAVE, "interactive")),
         (view(het_job_id=12345), {}, (LEAVE, "heterogeneous")),
         (view(JobState.PENDING, reason="DependencyNeverSatisfied"), {}, (LEAVE, "dependency_never")),
@@ -471,7 +487,7 @@ def test_a_node_that_is_blamed_while_the_job_waits_is_excluded_as_well() -> None
         {"findings": (finding(nodes=("n03",)),)},
         {"verdict": verdict(FaultClass.HARDWARE, suspect("n07"))},
         {"nodes_usable": ("n01", "n02", "n03", "n04")},
-        {"expected_restart": False},
+        {"expected_restart": False, "previous_row": row(JobState.REQUEUED)},
     ],
     ids=["excluded", "given-up", "nothing-new", "only-the-log", "another-jobs-node", "too-few-nodes", "not-ours"],
 )
