@@ -402,6 +402,7 @@ class EventKind:
     VERDICT = "verdict"
     ADVICE = "advice"
     PLAN = "plan"
+    WAITS = "waits"
     STEP = "step"
     OUTCOME = "outcome"
     OPERATOR = "operator"

@@ -6,13 +6,15 @@ No audit, no action: `plan` has written verdict, advice and plan before any step
 from __future__ import annotations
 
 import asyncio
+import re
+import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
 
 from activities import contracts as c
-from activities.audit.records import PermitRequest
+from activities.audit.records import Event, PermitRequest
 from activities.heartbeat import heartbeating
 from activities.outages import outages_retried
 from activities.site import Site
@@ -25,6 +27,9 @@ from recovery.recurrence import INCIDENT, worth_remembering
 
 BY_PEOPLE = frozenset({"force", "parked"})
 """Rules of advice that a person demanded: incidents do not bind it."""
+
+WAITING, RECOVERING = "waiting_permit", "recovering"
+"""Phases, as the job's list shows them."""
 
 SHORTLY_S = 10
 """A turn comes this long before its job would have waited in vain."""
@@ -40,7 +45,8 @@ class RecordingActivities:
     async def plan(self, request: c.PlanStep) -> c.PermitAnswer:
         """Writes verdict, advice and plan, then asks for the permit in one short SQL transaction."""
         async with heartbeating(), outages_retried():
-            await asyncio.to_thread(self._write_plan, request)
+            first = await asyncio.to_thread(self.site.store.event, _wait_key(request))
+            await asyncio.to_thread(self._write_plan, request, waited=first is not None)
             advice = request.advice
             if advice.action not in {Action.RESTART, Action.GUARD, Action.RELEASE}:
                 return c.PermitAnswer(granted=True)
@@ -73,6 +79,10 @@ class RecordingActivities:
             answer = await asyncio.to_thread(self.site.store.permit, permit)
             if answer.withheld:
                 await asyncio.to_thread(self._tell_withheld, request, answer)
+            if answer.until is not None:
+                await asyncio.to_thread(self._tell_waiting, request, answer, first, policy.permit_wait_s)
+            elif answer.granted and first is not None:
+                await asyncio.to_thread(self._tell_granted, request, first)
             return answer
 
     async def _for_incidents(
@@ -107,7 +117,48 @@ class RecordingActivities:
         )
         self.site.tell(request, event)
 
-    def _write_plan(self, request: c.PlanStep) -> None:
+    def _tell_waiting(self, request: c.PlanStep, answer: c.PermitAnswer, first: Event | None, wait_s: int) -> None:
+        """One row for each reason, however often it is asked: figures in it change from one answer to the next."""
+        about = f"{zlib.crc32(re.sub(r'[0-9]+', '#', answer.reason).encode()):08x}"
+        now = datetime.now(UTC)
+        since = first.at if first is not None else now
+        until = since + timedelta(seconds=wait_s)
+        key = _wait_key(request)
+        if first is not None and first.body.get("about") != about:
+            key = f"{key}:{about}"
+        event = c.NewEvent(
+            key=key,
+            kind=c.EventKind.WAITS,
+            at=now,
+            attempt=request.advice.restart_count,
+            summary=f"for a permit: {answer.reason} (since {_clock(since)}, at most until {_clock(until)})",
+            body={
+                "step_key": request.step_key,
+                "reason": answer.reason,
+                "about": about,
+                "since": since.isoformat(),
+                "until": until.isoformat(),
+            },
+        )
+        self._tell(request, event, WAITING)
+
+    def _tell_granted(self, request: c.PlanStep, first: Event) -> None:
+        now = datetime.now(UTC)
+        event = c.NewEvent(
+            key=f"{_wait_key(request)}:granted",
+            kind=c.EventKind.WAITS,
+            at=now,
+            attempt=request.advice.restart_count,
+            summary=f"no more: the permit was granted after {(now - first.at).total_seconds():.0f} s",
+            body={"step_key": request.step_key, "granted": True},
+        )
+        self._tell(request, event, RECOVERING)
+
+    def _tell(self, request: c.PlanStep, event: c.NewEvent, phase: str) -> None:
+        names = (request.cluster, request.job_id, request.life_id)
+        self._append(*names, (event,), request.workflow_id, request.run_id, phase=phase)
+
+    def _write_plan(self, request: c.PlanStep, *, waited: bool) -> None:
         advice, verdict, now = request.advice, request.verdict, datetime.now(UTC)
         without = f" without {', '.join(advice.exclude)}" if advice.exclude else ""
         drained = f"; drain {', '.join(advice.drain)}" if advice.drain else ""
@@ -148,7 +199,7 @@ class RecordingActivities:
             request.workflow_id,
             request.run_id,
             attempts=(attempt_of_decision(advice.restart_count, verdict),),
-            phase="recovering" if advice.action in {Action.RESTART, Action.GUARD} else None,
+            phase=RECOVERING if advice.action in {Action.RESTART, Action.GUARD} and not waited else None,
         )
         self._suspect(request.life_id, advice.restart_count, verdict, advice)
 
@@ -244,6 +295,15 @@ class RecordingActivities:
         paths = [path for path in (request.stdout, request.stderr) if path]
         await asyncio.to_thread(save_tail, paths, folder, uid=request.uid, max_bytes=request.max_bytes)
         return c.Done()
+
+
+def _wait_key(request: c.PlanStep) -> str:
+    """Of the first row that tells of a step's waiting."""
+    return f"waits:{request.step_key}"
+
+
+def _clock(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%SZ}"
 
 
 def attempt_of_decision(number: int, verdict: Verdict) -> Attempt:

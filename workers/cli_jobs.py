@@ -88,7 +88,8 @@ def _row(row: JobRow, now: datetime) -> list[str]:
     phase = "paused" if row.paused else "stopped" if row.stopped else row.phase
     total = f"/{row.total_steps}" if row.total_steps is not None else ""
     step = f"{row.step}{total}" if row.step is not None else "-"
-    advice = f"[{row.incident}] {row.last_advice}" if row.incident else row.last_advice
+    advice = f"waits {row.waits}" if row.waits else row.last_advice
+    advice = f"[{row.incident}] {advice}" if row.incident else advice
     return [
         f"{row.cluster}-{row.job_id}",
         row.user,

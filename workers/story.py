@@ -22,12 +22,14 @@ _STYLES = {
     EventKind.MISSED: "bold red",
     EventKind.WATCHDOG: "yellow",
     EventKind.INCIDENT: "bold yellow",
+    EventKind.WAITS: "yellow",
 }
 
 
 def story(life: Life, attempts: Sequence[Attempt], events: Sequence[Event]) -> Iterator[Text]:
     """The story, line by line."""
     yield from _head(life)
+    yield from _waits(life, events)
     yield Text()
     yield Text("Attempts", style="bold")
     for attempt in attempts:
@@ -60,6 +62,13 @@ def _head(life: Life) -> Iterator[Text]:
     yield Text(f"  first seen {moment(life.first_seen)}, last change {moment(life.updated_at)}")
     if life.closed_at is not None:
         yield Text(clean(f"  closed {moment(life.closed_at)}: {life.close_reason}"))
+
+
+def _waits(life: Life, events: Sequence[Event]) -> Iterator[Text]:
+    """What it waits for now, where its phase says that it does."""
+    told = [event for event in events if event.kind == EventKind.WAITS]
+    if life.phase.startswith("waiting_") and life.closed_at is None and told:
+        yield Text(clean(f"  waits {told[-1].summary}").replace("\n", " "), style="bold yellow")
 
 
 def _attempt(attempt: Attempt) -> Text:

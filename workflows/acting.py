@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from recovery.records import Action, Attempt, JobState, JobView, Mode, Outcome, OutcomeKind
     from workflows import telling, timings
     from workflows.ledger import Ledger, cause
-    from workflows.state import Intent, Phase
+    from workflows.state import Intent, PermitWait, Phase
 
 
 KEEP_WATCH_S = 60
@@ -214,10 +214,11 @@ class Acting(Ledger):
         return over
 
     async def _permit(self, step_key: str, decision: c.Decision, approved_by: str) -> c.PermitAnswer | None:
-        """Writes advice and plan, then waits for the permit, no longer than the policy's permit_wait_s. An outage
-        before the first answer is no such waiting."""
+        """Writes advice and plan, then waits for the permit, no longer than the policy's permit_wait_s, however often
+        it is woken. An outage before the first answer is no such waiting."""
         state, info = self.state, workflow.info()
-        give_up: datetime | None = None
+        if state.permit_wait is not None and state.permit_wait.step_key != step_key:
+            state.permit_wait = None
         request = c.PlanStep(
             cluster=state.cluster,
             job_id=state.job_id,
@@ -234,10 +235,13 @@ class Acting(Ledger):
                 c.PLAN, request, c.PermitAnswer, f"plan {decision.advice.action.value}, permit"
             )
             if answer.granted:
+                state.permit_wait = None
                 return answer
-            now = workflow.now()
-            give_up = give_up or now + timedelta(seconds=decision.permit_wait_s)
+            now, known = workflow.now(), state.permit_wait
+            since = known.since if known is not None else now
+            give_up = known.until if known is not None else now + timedelta(seconds=decision.permit_wait_s)
             if answer.until is None or now >= give_up:
+                state.permit_wait = None
                 self._note(
                     c.EventKind.WATCHDOG,
                     f"no permit ({answer.reason}): nothing is done, ordinary scheduling goes on",
@@ -247,6 +251,8 @@ class Acting(Ledger):
                 state.phase = Phase.LEFT_ALONE
                 return None
             state.phase = Phase.WAITING_PERMIT
+            # The row of it is written by `plan`: one that is queued here would wake the wait.
+            state.permit_wait = PermitWait(step_key=step_key, reason=answer.reason[:500], since=since, until=give_up)
             state.tell(now, "permit", f"waits: {answer.reason}")
             self._show()
             wait = max(min(answer.until, give_up) - now, timedelta(seconds=1))

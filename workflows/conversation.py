@@ -31,6 +31,7 @@ class Conversation(Ledger):
         return f"{word}: relight {'leaves the job alone until it is resumed' if paused else 'watches the job again'}"
 
     def _force(self, request: ForceRequest) -> str:
+        self.state.permit_wait = None
         self.state.force = c.Force(
             action=request.action,
             exclude=request.exclude,

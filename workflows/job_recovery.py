@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.conversation import Conversation
     from workflows.ledger import cause
     from workflows.messages import StartRecovery
-    from workflows.state import Approval, LastSeen, Phase
+    from workflows.state import Approval, LastSeen, Phase, clock
 
 
 @workflow.defn(name="JobRecovery")
@@ -311,6 +311,7 @@ class JobRecovery(Acting, Attributing, Conversation):
         elif forced is not None and not advice.acts:
             state.look_again_at = workflow.now() + timedelta(seconds=1)  # a refused demand must not end another wait
         if not advice.acts or decision.mode is Mode.MONITOR:
+            state.permit_wait = None
             if is_new and not advice.routine:
                 state.advice_key = key
                 self._note_decision(decision)
@@ -379,11 +380,11 @@ class JobRecovery(Acting, Attributing, Conversation):
                 update={"parked": True, "deadline": now + timedelta(seconds=decision.park_s)}
             )
             await self._act(view, None, decision, "nobody yet: parked until somebody answers", park=True)
+            self._note_waits(state.approval)
             state.phase = Phase.WAITING_APPROVAL
             return None
         if is_question:
-            left = max(0, int((waiting.deadline - now).total_seconds()))
-            state.tell(now, "approval", f"waits for a yes to {advice.action.value} for {left} s")
+            self._note_waits(waiting)
         if waiting.answer is True:
             return waiting.by or "somebody"
         if waiting.answer is False:
@@ -402,6 +403,19 @@ class JobRecovery(Acting, Attributing, Conversation):
             return "nobody: the policy's on_silence" if acts else None
         state.phase = Phase.WAITING_APPROVAL
         return None
+
+    def _note_waits(self, approval: Approval | None) -> None:
+        if approval is None:  # the parked job may be answered while it is being parked
+            return
+        parked = "; the job is parked meanwhile" if approval.parked else ""
+        self._note(
+            c.EventKind.WAITS,
+            f"for a yes to {approval.action.value} (at most until {clock(approval.deadline)}{parked}): "
+            f"relight approve {self.state.cluster}-{self.state.job_id} --yes, or --no",
+            key=f"waits:{approval.step_key}{':parked' if approval.parked else ''}",
+            attempt=approval.restart_count,
+            body={"step_key": approval.step_key, "until": approval.deadline.isoformat()},
+        )
 
     async def _answer_parked(self, view: JobView) -> bool:
         """A parked job waits in the queue: yes moves it up, no cancels it, silence lets Slurm start it."""

@@ -60,6 +60,17 @@ class Intent(BaseModel):
     settle_s: int = 900
 
 
+class PermitWait(BaseModel):
+    """A step that waits for its permit."""
+
+    model_config = ConfigDict(frozen=True)
+
+    step_key: str
+    reason: str
+    since: Time
+    until: Time
+
+
 class Approval(BaseModel):
     """An advice that waits for a person's yes."""
 
@@ -124,6 +135,7 @@ class RecoveryState(BaseModel):
     declined: Nodes = Field(default=(), description="suspects that the last restart had to leave in, to be placed")
     intent: Intent | None = None
     approval: Approval | None = None
+    permit_wait: PermitWait | None = Field(default=None, description="its deadline holds however often it is woken")
     force: Force | None = None
     expected_restart: int | None = Field(default=None, description="restart count that our own restart started")
     own_faults: int = 0
@@ -147,6 +159,24 @@ class RecoveryState(BaseModel):
         self.timeline.append(TimelineEntry(at=at, kind=kind, text=text[:500]))
         del self.timeline[:-TIMELINE_LENGTH]
 
+    @property
+    def waits(self) -> str:
+        """What the job waits for, and until when at most; empty: for nothing."""
+        wait, approval, advice = self.permit_wait, self.approval, self.advice
+        if self.phase is Phase.WAITING_PERMIT and wait is not None:
+            return f"for a permit: {wait.reason} (since {clock(wait.since)}, at most until {clock(wait.until)})"
+        if self.phase is Phase.WAITING_APPROVAL and approval is not None and approval.answer is None:
+            return f"for a yes to {approval.action.value} (at most until {clock(approval.deadline)})"
+        if advice is not None and advice.action is Action.WAIT and not self.paused:
+            until = f" (looks again at {clock(advice.look_again_at)})" if advice.look_again_at is not None else ""
+            return f"{advice.reason}{until}"
+        return ""
+
     def shown(self) -> dict[str, Any]:
         """The answer to the query `state`."""
-        return self.model_dump(mode="json", exclude={"timeline"})
+        return {**self.model_dump(mode="json", exclude={"timeline"}), "waits": self.waits}
+
+
+def clock(time: datetime) -> str:
+    """A moment, as people read it."""
+    return f"{time:%Y-%m-%d %H:%M:%SZ}"

@@ -38,6 +38,8 @@ def details(state: RecoveryState, now: datetime) -> str:
     rows = [("state", f"**{state.phase.value}**"), ("mode", state.mode.value), ("policy", state.policy or "–")]
     if state.paused:
         rows.append(("paused by", _text(state.paused_by or "somebody")))
+    if state.waits:
+        rows.append(("waits", _text(state.waits)))
     if seen is not None:
         rows += [
             ("job", f"{_text(seen.name)} of {_text(seen.user)}, partition {_text(seen.partition)}"),
@@ -63,8 +65,6 @@ def details(state: RecoveryState, now: datetime) -> str:
         left = ", ".join(f"{budget.name} {budget.left:g} of {budget.limit:g}" for budget in state.advice.budgets)
         if left:
             rows.append(("budgets left", left))
-    if state.approval is not None and state.approval.answer is None:
-        rows.append(("waits for a yes until", state.approval.deadline.isoformat(timespec="seconds")))
     table = "\n".join(f"| {key} | {value} |" for key, value in rows)
     story = "\n".join(
         f"- {line.at:%H:%M:%S} {line.kind}: {_text(line.text)}" for line in reversed(state.timeline[-15:])

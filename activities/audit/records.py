@@ -74,6 +74,7 @@ class JobRow(Record):
     checkpoint_at: Time | None = None
     last_finding: str = ""
     last_advice: str = ""
+    waits: str = Field(default="", description="what it waits for, and until when at most")
     first_seen: Time
     updated_at: Time
     closed_at: Time | None = None

@@ -118,7 +118,12 @@ class AuditStore:
         offset: int = 0,
     ) -> list[JobRow]:
         """Jobs for a list, the newest life first."""
-        return self._database.read(lambda c: lives.jobs(c, cluster, user, phase, include_closed, limit, offset))
+
+        def read(connection: Any) -> list[JobRow]:
+            rows = lives.jobs(connection, cluster, user, phase, include_closed, limit, offset)
+            return timeline.with_waits(connection, rows)
+
+        return self._database.read(read)
 
     # -------------------------------------------------------------------------------------------- the log
 

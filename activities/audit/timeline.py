@@ -9,15 +9,18 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import Connection, RowMapping, func, insert, select, update
 
 from activities.audit import lives as life_rows
-from activities.audit.records import Event
+from activities.audit.records import Event, JobRow
 from activities.audit.tables import CLUSTER, JOB_ID, KEY, attempts, events, lives
 from activities.audit.text import name
 from activities.audit.trouble import KeyTaken, UnknownLife
 from activities.contracts import EventKind, NewEvent
 from recovery.records import Attempt, JobState
+
+_WAITING = ("waiting_permit", "waiting_approval")
+"""Phases in which a row says what is waited for."""
 
 
 def append(
@@ -131,6 +134,20 @@ def last_of_kind(connection: Connection, cluster: str, kind: str) -> Event | Non
     query = select(events).where(events.c.cluster == cluster, events.c.kind == kind, events.c.job_id == "")
     row = connection.execute(query.order_by(events.c.id.desc()).limit(1)).mappings().first()
     return None if row is None else _event(row)
+
+
+def with_waits(connection: Connection, rows: Sequence[JobRow]) -> list[JobRow]:
+    """The rows, with what those jobs wait for that wait for a permit or a yes."""
+    waiting = [row.life_id for row in rows if row.phase in _WAITING]
+    if not waiting:
+        return list(rows)
+    mine = events.c.life_id.in_(waiting) & (events.c.kind == EventKind.WAITS)
+    newest = select(func.max(events.c.id)).where(mine).group_by(events.c.life_id)
+    query = select(events.c.life_id, events.c.summary).where(events.c.id.in_(newest))
+    told = {row.life_id: row.summary for row in connection.execute(query)}
+    return [
+        row.model_copy(update={"waits": told.get(row.life_id, "")}) if row.phase in _WAITING else row for row in rows
+    ]
 
 
 def by_key(connection: Connection, key: str) -> Event | None:

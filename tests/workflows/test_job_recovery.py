@@ -20,6 +20,8 @@ from tests.workflows.scripted import (
     state_of,
     view,
 )
+from workflows import telling
+from workflows.state import RecoveryState
 
 FAILED = JobState.FAILED
 
@@ -95,6 +97,9 @@ async def test_approve_mode_waits_for_a_yes(client: Client, cluster: str) -> Non
         handle = await start(client, cluster=cluster)
         await eventually(lambda: script.told(c.EventKind.ADVICE), "the advice is recorded")
         assert (await state_of(handle))["phase"] == "waiting_approval"
+        assert (await state_of(handle))["waits"].startswith("for a yes to restart (at most until ")
+        (waits,) = script.told(c.EventKind.WAITS)
+        assert f"relight approve {cluster}-12345 --yes, or --no" in waits
         assert script.steps == []
         answer = await handle.execute_update("approve", {"yes": True, "by": "oncall"})
         assert answer["accepted"] is True
@@ -235,6 +240,38 @@ async def test_a_turn_is_waited_for_from_the_first_answer_on(client: Client, clu
         handle = await start(client, cluster=cluster)
         await eventually(lambda: script.settled, "its turn comes and the restart is verified")
         assert script.told(c.EventKind.WATCHDOG) == []
+        await handle.terminate()
+
+
+async def test_what_a_job_waits_for_is_shown_and_its_deadline_holds_however_often_it_is_woken(
+    client: Client, cluster: str
+) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    script = Scripted(
+        view=view(FAILED),
+        advise=restart_when_failed,
+        permits=[c.PermitAnswer(granted=False, until=later, reason="10 restart at once")] * 10_000,
+        permit_wait_s=3,
+    )
+    async with serving(client, script, cluster=cluster):
+        handle = await start(client, cluster=cluster)
+        await eventually(lambda: script.plans, "it asks for the permit")
+        waiting: list[RecoveryState] = []
+        while not script.told(c.EventKind.WATCHDOG):
+            told = await state_of(handle)
+            if told["waits"]:
+                waiting.append(RecoveryState.model_validate(told))
+            asked = len(script.plans)
+            await _observe(handle)
+            await eventually(
+                lambda before=asked: len(script.plans) > before or script.told(c.EventKind.WATCHDOG), "it asks again"
+            )
+        assert len({one.permit_wait for one in waiting}) == 1
+        assert waiting[0].waits.startswith("for a permit: 10 restart at once (since ")
+        assert "| waits | `for a permit: 10 restart at once" in telling.details(waiting[0], later)
+        (given_up,) = script.told(c.EventKind.WATCHDOG)
+        assert "no permit (10 restart at once)" in given_up
+        assert (await state_of(handle))["waits"] == ""
         await handle.terminate()
 
 
