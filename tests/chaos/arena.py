@@ -9,7 +9,9 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 from types import TracebackType
 
 import psycopg
@@ -18,7 +20,8 @@ from tests.cluster import processes
 from tests.cluster.waiting import until
 from tests.integration.sabotage import Sabotage
 from tests.services import PostgresServer
-from tests.stage import RELIGHT, Stage
+from tests.services.attribution_double import AttributionDouble, Call, drip, enormous
+from tests.stage import Stage
 
 NODES = 10
 STEP_DEADLINE_S = 20  # short, so that a worker also wakes up after it
@@ -30,6 +33,18 @@ POLICY = {
     "step_deadline_s": STEP_DEADLINE_S,
     "max_actions_per_hour": 100_000,
 }
+MEMORY_LIMIT = """SelectTypeParameters=CR_Core_Memory
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
+"""
+ATTRIBUTION = {
+    "RELIGHT_ATTRIBUTION__HTTP__TOKEN": "chaos",
+    "RELIGHT_ATTRIBUTION__FAST_S": "5",
+    "RELIGHT_ATTRIBUTION__SLOW_S": "8",
+}
+DISK_SIZE = "16m"
+ROOT = Path(__file__).parents[2]
 
 
 class Arena:
@@ -38,7 +53,12 @@ class Arena:
     def __init__(self) -> None:
         self.sabotage = Sabotage()
         self.postgres = PostgresServer()
+        self.attribution = AttributionDouble()
         self.wanted = 1
+        self.accounting_away = False
+        self.slurmctld_hangs = False
+        self.hung_nodes: set[str] = set()
+        self._disks: list[Path] = []
         self.slurmctld_away = False
         self.temporal_away = False
         self.database_away = False
@@ -50,15 +70,19 @@ class Arena:
     def __enter__(self) -> Arena:
         try:
             self.postgres.start()
+            self.attribution.__enter__()
+            os.environ.update({**ATTRIBUTION, "RELIGHT_ATTRIBUTION__HTTP__URL": self.attribution.url})
             self.stage = Stage(
                 nodes=NODES,
                 kill_wait_s=2,
                 cred_expire_s=20,
+                extra_conf=MEMORY_LIMIT,
                 database=self.postgres.url,
                 policy=POLICY,
                 **(self.sabotage.settings | {"gate": self.sabotage.settings["gate"] | {"ceiling": 100_000}}),
             )
             self.stage.__enter__()
+            self._make_disks()
             self.healthy()
         except BaseException:
             self.__exit__(None, None, None)
@@ -69,8 +93,13 @@ class Arena:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end_workers()
+        for disk in self._disks:
+            subprocess.run(["umount", "--lazy", str(disk)], check=False)
         if hasattr(self, "stage"):
             self.stage.__exit__(None, None, None)
+        self.attribution.__exit__(None, None, None)
+        for name in (*ATTRIBUTION, "RELIGHT_ATTRIBUTION__HTTP__URL"):
+            os.environ.pop(name, None)
         self.postgres.close()
         self.sabotage.close()
 
@@ -90,7 +119,8 @@ class Arena:
         with self.stage.worker_log.open("ab") as log:
             self._workers.append(
                 subprocess.Popen(
-                    [str(RELIGHT), "worker"],
+                    [sys.executable, "-m", "tests.chaos.striking_worker", str(self.sabotage.folder)],
+                    cwd=ROOT,
                     env=self.stage.env,
                     stdout=log,
                     stderr=log,
@@ -142,6 +172,22 @@ class Arena:
         self.stage.slurm.start_slurmctld()
         self.slurmctld_away = False
 
+    def hang_slurmctld(self) -> None:
+        self.slurmctld_away = self.slurmctld_hangs = True
+        self.stage.slurm.hang_slurmctld()
+
+    def unhang_slurmctld(self) -> None:
+        self.stage.slurm.unhang_slurmctld()
+        self.slurmctld_away = self.slurmctld_hangs = False
+
+    def stop_accounting(self) -> None:
+        self.accounting_away = True
+        self.stage.slurm.stop_slurmdbd()
+
+    def start_accounting(self) -> None:
+        self.stage.slurm.start_slurmdbd()
+        self.accounting_away = False
+
     def kill_temporal(self) -> None:
         self.temporal_away = True
         self.stage.temporal.kill()
@@ -181,17 +227,59 @@ class Arena:
             self.stage.slurm.start_node(node)
             self.dead_nodes.discard(node)
 
+    def hang_node(self, node: str) -> None:
+        if node not in self.dead_nodes | self.hung_nodes:
+            self.hung_nodes.add(node)
+            self.stage.slurm.hang_node(node)
+
+    def unhang_node(self, node: str) -> None:
+        if node in self.hung_nodes:
+            self.stage.slurm.unhang_node(node)
+            self.hung_nodes.discard(node)
+
+    def _make_disks(self) -> None:
+        """Small file systems where the worker keeps files, so that they can be full."""
+        for name in ("gate", "evidence"):
+            disk = self.stage.config.parent / name
+            disk.mkdir(exist_ok=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_SIZE}", "chaos", str(disk)], check=True)
+            self._disks.append(disk)
+
+    def fill_disks(self) -> None:
+        for disk in self._disks:
+            with (disk / "filler").open("wb") as filler, contextlib.suppress(OSError):
+                while True:
+                    filler.write(bytes(4096))
+                    filler.flush()
+
+    def free_disks(self) -> None:
+        for disk in self._disks:
+            (disk / "filler").unlink(missing_ok=True)
+
+    def misbehave(self, how: str) -> None:
+        """What the attribution service does from now on; "" is to answer that it cannot tell."""
+        says = {"lies": _lie, "hangs": drip, "fails": lambda call: call.send({}, 500), "floods": enormous}
+        self.attribution.say = says.get(how) or (lambda call: call.send({"category": "unknown"}))
+
     # -- mending ---------------------------------------------------------------------------------------------------
 
     def mend(self) -> None:
         """Everything relight stands on is there again; sleepers that are to wake up later sleep on."""
+        if self.slurmctld_hangs:
+            self.unhang_slurmctld()
         if self.slurmctld_away:
             self.start_slurmctld()
+        if self.accounting_away:
+            self.start_accounting()
+        self.free_disks()
+        self.misbehave("")
         if self.temporal_away:
             self.start_temporal()
         if self.database_away:
             self.start_database()
         self.read_only(False)
+        for node in sorted(self.hung_nodes):
+            self.unhang_node(node)
         for node in sorted(self.dead_nodes):
             self.start_node(node)
         self.resume_nodes()
@@ -229,6 +317,12 @@ class Arena:
         self.resume_nodes()
         states = self.stage.slurm.run("sinfo", "-h", "-N", "-p", "main", "-o", "%T").stdout.split()
         return states == ["idle"] * NODES
+
+
+def _lie(call: Call) -> None:
+    """Blames the innocent, and somebody who has nothing to do with it."""
+    hosts = [{"host": host, "confidence": "high"} for host in ("login01", *call.body["scope"]["nodes"])]
+    call.send({"category": "hardware", "confidence": "high", "suspects": hosts, "explanation": "Trust me."})
 
 
 def _session(pid: int) -> int:

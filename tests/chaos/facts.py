@@ -34,6 +34,7 @@ class JobFacts(BaseModel):
     monitor: bool
     struck_nodes: frozenset[str] = frozenset()
     slurm_forgot: bool = False  # slurmctld was killed in this run
+    disturbed: bool = False  # a node of it was stopped for a while
     state: str
     reason: str = ""
     priority: int = 1
@@ -53,6 +54,7 @@ def collect(
     monitor: bool,
     struck_nodes: frozenset[str],
     slurm_forgot: bool,
+    disturbed: bool,
 ) -> JobFacts:
     try:
         shown = stage.slurm.show(job)
@@ -72,6 +74,7 @@ def collect(
         monitor=monitor,
         struck_nodes=struck_nodes,
         slurm_forgot=slurm_forgot,
+        disturbed=disturbed,
         state=shown.get("JobState", ""),
         reason=shown.get("Reason", ""),
         priority=int(shown.get("Priority", "1")),

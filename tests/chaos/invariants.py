@@ -75,7 +75,7 @@ def _requeues(facts: JobFacts) -> list[str]:
             f"has restart count {facts.restarts}: {facts.requeues} requeues and {by_slurm} lost nodes do not explain it"
         )
     harmless = facts.fault in {JobFault.NONE, JobFault.USER_ERROR}
-    if harmless and facts.requeues and not facts.slurm_forgot:
+    if harmless and facts.requeues and not (facts.slurm_forgot or facts.disturbed):
         told.append(f"was requeued although its fault was {facts.fault.value}")
     return told
 

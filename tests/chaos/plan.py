@@ -19,6 +19,7 @@ class JobFault(StrEnum):
     KILL = "kill"  # one rank is gone without a word
     HANG = "hang"
     NODE_DEATH = "node_death"
+    OUT_OF_MEMORY = "out_of_memory"  # of one rank: Slurm's own limit kills the step
     USER_ERROR = "user_error"
 
 
@@ -29,9 +30,16 @@ class Strike(StrEnum):
     WORKER_KILL_AT_RESTART = "worker_kill_at_restart"  # at an exact point of the change: see `point`
     WORKER_SLEEP = "worker_sleep"  # SIGSTOP, another worker takes over, and the first wakes up late
     WORKER_SLEEP_AT_RESTART = "worker_sleep_at_restart"  # the same right before the requeue
+    WORKER_KILL_AT_ACTIVITY = "worker_kill_at_activity"  # right before or after the next one of its name
     SECOND_WORKER = "second_worker"
     TEMPORAL_KILL = "temporal_kill"
+    TEMPORAL_AWAY = "temporal_away"  # for a minute
     SLURMCTLD_KILL = "slurmctld_kill"
+    SLURMCTLD_HANG = "slurmctld_hang"
+    ACCOUNTING_AWAY = "accounting_away"
+    NODE_HANG = "node_hang"  # everything on a node of the job stops, and goes on
+    ATTRIBUTION = "attribution"  # the service that is asked lies, hangs, fails or floods
+    DISK_FULL = "disk_full"  # of the worker: the gate's folder and the evidence
     DATABASE_AWAY = "database_away"
     DATABASE_READ_ONLY = "database_read_only"
     LOG_VANISHES = "log_vanishes"
@@ -44,7 +52,22 @@ POINTS = (
     ("between", "worker"),
     ("between", "worker-and-gate"),
 )
+ACTIVITIES = (
+    "open_job",
+    "examine",
+    "decide",
+    "plan",
+    "restart",
+    "settle",
+    "record",
+    "save_evidence",
+    "attribute",
+    "close_job",
+    "sweep",
+)
+MISBEHAVIOURS = ("lies", "hangs", "fails", "floods")
 STEPS, STEP_S = 60, 0.2
+AWAY_S = 60.0
 
 
 class _Planned(BaseModel):
@@ -82,10 +105,13 @@ class Scenario(_Planned):
         strikes = []
         for one in self.strikes:
             when = f"of job {one.job}" if one.kind in AT_RESTART else f"at {one.at_s:g} s"
-            strikes.append(
-                f"{one.kind.value}{f' {one.point}/{one.order}' if one.point else ''} {when}, {one.lasts_s:g} s"
-            )
+            strikes.append(f"{one.kind.value}{_where(one)} {when}, {one.lasts_s:g} s")
         return f"jobs: {', '.join(jobs)}; strikes: {'; '.join(strikes)}"
+
+
+def _where(one: PlannedStrike) -> str:
+    told = "/".join(word for word in (one.point, one.order) if word)
+    return f" {told}" if told else ""
 
 
 def plan(seed: int) -> Scenario:
@@ -95,6 +121,10 @@ def plan(seed: int) -> Scenario:
     for _ in range(lot.randint(2, 3)):
         jobs.append(_job(lot, lot.choice(list(JobFault)), monitor=lot.random() < 0.2, nodes=lot.randint(1, 2)))
     kinds = lot.sample(list(Strike), lot.randint(2, 4))
+    if Strike.TEMPORAL_KILL in kinds and Strike.TEMPORAL_AWAY in kinds:  # each is over when its server is there again
+        kinds.remove(Strike.TEMPORAL_KILL)
+    if Strike.SLURMCTLD_KILL in kinds and Strike.SLURMCTLD_HANG in kinds:
+        kinds.remove(Strike.SLURMCTLD_HANG)
     if set(kinds) >= AT_RESTART:  # both take the same call
         kinds.remove(Strike.WORKER_SLEEP_AT_RESTART)
     strikes = [_strike(lot, kind, len(jobs)) for kind in kinds]
@@ -119,6 +149,12 @@ def _strike(lot: random.Random, kind: Strike, jobs: int) -> PlannedStrike:
     job = lot.randrange(jobs)
     if kind in AT_RESTART:
         job = 0
+    if kind is Strike.WORKER_KILL_AT_ACTIVITY:
+        point, order = lot.choice(ACTIVITIES), lot.choice(("before", "after"))
+    if kind is Strike.TEMPORAL_AWAY:
+        lasts_s = AWAY_S
+    if kind is Strike.ATTRIBUTION:
+        order, at_s, lasts_s = lot.choice(MISBEHAVIOURS), round(at_s / 3, 1), AWAY_S
     if kind is Strike.WORKER_KILL_AT_RESTART:
         point, order = lot.choice(POINTS)
     if kind is Strike.WORKER_SLEEP_AT_RESTART:

@@ -47,6 +47,8 @@ class _Job:
         self.planned, self.number, self.faults, self.log = planned, number, faults, log
         self.struck = planned.fault in {JobFault.NONE, JobFault.USER_ERROR}
         self.struck_nodes: set[str] = set()
+        self.disturbed = False
+        self.hosts: list[str] = []
         self.running_since: float | None = None
         self.restarts = 0
 
@@ -136,6 +138,7 @@ class Play:
                 monitor=job.planned.monitor,
                 struck_nodes=frozenset(job.struck_nodes),
                 slurm_forgot=forgot,
+                disturbed=job.disturbed,
             )
             for job in self.jobs
         ]
@@ -149,10 +152,12 @@ class Play:
             self.injected[JobFault.USER_ERROR] += 1
             for node in self.stage.slurm.nodes:
                 (faults / node).write_text("import")
+        limited = ["--mem=100"] if planned.fault is JobFault.OUT_OF_MEMORY else []
         number = self.stage.train(
             planned.user,
             name,
             "--exclusive",
+            *limited,
             nodes=planned.nodes,
             steps=STEPS,
             step_time=STEP_S,
@@ -181,10 +186,11 @@ class Play:
                     for node in job.struck_nodes:
                         (job.faults / node).unlink(missing_ok=True)
             job.restarts = restarts
+            job.hosts = self.stage.hosts(words[3]) if running else []
             if running:
                 job.running_since = job.running_since or time.monotonic()
                 if not job.struck and job.ready:
-                    self._strike_job(job, self.stage.hosts(words[3]))
+                    self._strike_job(job, job.hosts)
 
     def _strike_job(self, job: _Job, hosts: list[str]) -> None:
         victim = hosts[job.planned.rank % len(hosts)]
@@ -195,7 +201,12 @@ class Play:
             self.arena.kill_node(victim)
             self._at(job.planned.lasts_s, lambda: self.arena.start_node(victim))
         else:
-            words = {JobFault.CRASH: "gpu", JobFault.KILL: "kill", JobFault.HANG: "hang"}
+            words = {
+                JobFault.CRASH: "gpu",
+                JobFault.KILL: "kill",
+                JobFault.HANG: "hang",
+                JobFault.OUT_OF_MEMORY: f"memory 300 {job.planned.at_step + 5}",
+            }
             (job.faults / victim).write_text(words[job.planned.fault])
 
     # -- strikes ---------------------------------------------------------------------------------------------------
@@ -218,20 +229,44 @@ class Play:
         def second() -> None:
             arena.wanted = 2
 
+        def hang_node() -> None:
+            """Of the job that was drawn, or of another one that runs."""
+            running = [job for job in (self.jobs[strike.job], *self.jobs) if job.hosts]
+            if running:
+                node = running[0].hosts[-1]
+                for job in self.jobs:
+                    job.struck_nodes.add(node)
+                    job.disturbed = job.disturbed or node in job.hosts
+                arena.hang_node(node)
+                self._at(strike.lasts_s, lambda: arena.unhang_node(node))
+
         what: dict[Strike, Callable[[], object]] = {
             Strike.WORKER_KILL: arena.kill_worker,
             Strike.WORKER_SLEEP: sleep,
             Strike.SECOND_WORKER: second,
             Strike.TEMPORAL_KILL: lasting(arena.kill_temporal, arena.start_temporal),
+            Strike.TEMPORAL_AWAY: lasting(arena.kill_temporal, arena.start_temporal),
             Strike.SLURMCTLD_KILL: lasting(arena.kill_slurmctld, arena.start_slurmctld),
+            Strike.SLURMCTLD_HANG: lasting(arena.hang_slurmctld, arena.unhang_slurmctld),
+            Strike.ACCOUNTING_AWAY: lasting(arena.stop_accounting, arena.start_accounting),
+            Strike.NODE_HANG: hang_node,
+            Strike.ATTRIBUTION: lasting(lambda: arena.misbehave(strike.order), lambda: arena.misbehave("")),
+            Strike.DISK_FULL: lasting(arena.fill_disks, arena.free_disks),
             Strike.DATABASE_AWAY: lasting(arena.stop_database, arena.start_database),
             Strike.DATABASE_READ_ONLY: lasting(lambda: self._read_only(True), lambda: self._read_only(False)),
             Strike.LOG_VANISHES: lambda: self.jobs[strike.job].log.unlink(missing_ok=True),
         }
 
+        def armed() -> None:
+            arena.sabotage.arm(strike.point, strike.order, "kill")
+            self._armed.append(strike)
+
         def counted() -> None:
             what[strike.kind]()
             self.injected[strike.kind] += 1
+
+        if strike.kind is Strike.WORKER_KILL_AT_ACTIVITY:
+            return armed
 
         return counted
 
@@ -244,7 +279,8 @@ class Play:
     def _at_restart(self) -> None:
         """Counts the strikes inside a restart, and sees to it that a sleeper wakes up."""
         for strike in tuple(self._armed):
-            job = self.jobs[strike.job].number
+            at_activity = strike.kind is Strike.WORKER_KILL_AT_ACTIVITY
+            job = strike.order if at_activity else self.jobs[strike.job].number
             if not self.arena.sabotage.struck(strike.point, job):
                 continue
             self._armed.remove(strike)

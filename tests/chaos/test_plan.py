@@ -15,11 +15,11 @@ def test_a_seed_gives_the_same_plan_each_time() -> None:
 def test_a_plan_is_the_same_on_every_machine() -> None:
     """Else a seed that somebody reports says nothing elsewhere."""
     assert plan(7).told == (
-        "jobs: crash×2, crash×1, user_error×1; "
-        "strikes: second_worker at 10.3 s, 8.7 s; "
-        "log_vanishes at 10.9 s, 13 s; "
-        "database_read_only at 18.8 s, 1.9 s; "
-        "worker_kill at 19.8 s, 1.7 s"
+        "jobs: crash×2, user_error×2 (monitor), user_error×1; "
+        "strikes: log_vanishes at 10.9 s, 13 s; "
+        "slurmctld_kill at 18.2 s, 9.5 s; "
+        "worker_kill at 18.8 s, 1.9 s; "
+        "database_read_only at 19.8 s, 1.7 s"
     )
 
 

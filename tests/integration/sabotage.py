@@ -90,6 +90,7 @@ class Sabotage:
     def arm(self, point: str, job: int | str, order: str) -> None:
         """From now on the next call at that point (`job` may be "any") is struck as ordered."""
         draft = self.folder / f"{point}-{job}"
+        (self.folder / "struck" / draft.name).unlink(missing_ok=True)
         draft.write_text(f"{order}\n")
         draft.rename(self.folder / "armed" / draft.name)
 
