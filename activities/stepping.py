@@ -241,6 +241,7 @@ class SteppingActivities:
             body={"action": action.value, "done": False, "refused": kind.value},
         )
         await asyncio.to_thread(self._append, request, [event])
+        await asyncio.to_thread(self.site.store.void_permit, request.step_key, _now())
         return c.StepResult(done=False, refused=kind.value, message=message)
 
     async def _done(
@@ -284,6 +285,8 @@ class SteppingActivities:
             running = request.state is not None and not request.state.is_final and not request.stuck
             ended = (Attempt(number=request.restart_count, restarted_by="relight", ended_by_us=running),)
         await asyncio.to_thread(self._append, request, [event], ended)
+        if action is Action.RELEASE:  # the others are under way until `settle` has seen them through
+            await asyncio.to_thread(self.site.store.release_permit, request.step_key, _now())
         if action is Action.RESTART and not already:
             await asyncio.to_thread(self._take_down_log_ends, request, view)
         return c.StepResult(

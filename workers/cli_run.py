@@ -20,7 +20,8 @@ def run_worker(config: Path | None) -> None:
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for chatty in ("alembic", "httpx"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     logging.getLogger("temporalio.activity").addFilter(without_stack_of_the_cancelled)
     from workers.connect import TemporalAway
     from workers.worker import run

@@ -99,6 +99,13 @@ def release(connection: Connection, step_key: str, now: datetime) -> None:
     )
 
 
+def void(connection: Connection, step_key: str, now: datetime) -> None:
+    """Nothing was changed by the step: no job comes back and no node is avoided. It still was an action of the hour."""
+    unused: dict[str, Any] = {"nodes": [], "node_count": 0, "excluded_until": None}
+    mine = permits.c.step_key == step_key
+    connection.execute(update(permits).where(mine).values(released_at=now, slot_until=None, **unused))
+
+
 def give_up(connection: Connection, cluster: str, job_id: str, nodes: Sequence[str]) -> None:
     """Exclusions of one job that were relaxed: they count no more."""
     mine = (permits.c.cluster == cluster) & (permits.c.job_id == job_id) & permits.c.excluded_until.is_not(None)

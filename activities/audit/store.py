@@ -278,6 +278,11 @@ class AuditStore:
         at = now or datetime.now(UTC)
         self._database.write(lambda c: permits.release(c, step_key, at))
 
+    def void_permit(self, step_key: str, now: datetime | None = None) -> None:
+        """The step changed nothing: neither its place nor its nodes count any more. Unknown keys are ignored."""
+        at = now or datetime.now(UTC)
+        self._database.write(lambda c: permits.void(c, step_key, at))
+
     def give_up_exclusions(self, cluster: str, job_id: str, nodes: Sequence[str]) -> None:
         """Takes nodes out of the job's exclusions that count: they were relaxed."""
         self._database.write(lambda c: permits.give_up(c, cluster, job_id, nodes))

@@ -242,15 +242,14 @@ class Arena:
         for name in ("gate", "evidence"):
             disk = self.stage.config.parent / name
             disk.mkdir(exist_ok=True)
-            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_SIZE}", "chaos", str(disk)], check=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_SIZE},mode=700", "chaos", str(disk)], check=True)
             self._disks.append(disk)
 
     def fill_disks(self) -> None:
         for disk in self._disks:
-            with (disk / "filler").open("wb") as filler, contextlib.suppress(OSError):
+            with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
                 while True:
                     filler.write(bytes(4096))
-                    filler.flush()
 
     def free_disks(self) -> None:
         for disk in self._disks:

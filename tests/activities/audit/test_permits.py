@@ -50,6 +50,24 @@ def test_a_restart_waits_for_a_place_and_gets_it_on_release(store: AuditStore, c
     assert not store.permit(request(cluster, "4", max_restarts_at_once=2)).granted
 
 
+def test_a_step_that_changed_nothing_takes_neither_place_nor_nodes(store: AuditStore, cluster: str) -> None:
+    caps: dict[str, Any] = {
+        "max_restarts_at_once": 1,
+        "max_restarted_nodes_per_hour": 4,
+        "max_excluded_share": 0.01,
+        "max_actions_per_hour": 2,
+        "node_count": 4,
+    }
+    assert store.permit(request(cluster, "1", nodes=("n1",), **caps)).granted
+    store.void_permit(f"{cluster}/1", NOON)
+    store.void_permit("no such step", NOON)
+    assert store.exclusions(cluster, NOON) == []
+    assert store.permit(request(cluster, "2", nodes=("n2",), **caps)).granted
+    store.void_permit(f"{cluster}/2", NOON)
+    answer = store.permit(request(cluster, "3", nodes=("n3",), **caps))
+    assert "max_actions_per_hour" in answer.reason, "but it was asked of Slurm"
+
+
 def test_a_place_ends_by_itself(store: AuditStore, cluster: str) -> None:
     store.permit(request(cluster, "1", max_restarts_at_once=1))
     late = request(cluster, "2", max_restarts_at_once=1, now=at(SLOT_S - 3))
