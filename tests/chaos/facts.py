@@ -35,6 +35,7 @@ class JobFacts(BaseModel):
     struck_nodes: frozenset[str] = frozenset()
     slurm_forgot: bool = False  # slurmctld was killed in this run
     disturbed: bool = False  # a node of it was stopped for a while
+    log_lost: bool = False  # so that nobody can tell why it failed
     state: str
     reason: str = ""
     priority: int = 1
@@ -55,6 +56,7 @@ def collect(
     struck_nodes: frozenset[str],
     slurm_forgot: bool,
     disturbed: bool,
+    log_lost: bool,
 ) -> JobFacts:
     try:
         shown = stage.slurm.show(job)
@@ -75,6 +77,7 @@ def collect(
         struck_nodes=struck_nodes,
         slurm_forgot=slurm_forgot,
         disturbed=disturbed,
+        log_lost=log_lost,
         state=shown.get("JobState", ""),
         reason=shown.get("Reason", ""),
         priority=int(shown.get("Priority", "1")),

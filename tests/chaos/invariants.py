@@ -74,7 +74,7 @@ def _requeues(facts: JobFacts) -> list[str]:
         told.append(
             f"has restart count {facts.restarts}: {facts.requeues} requeues and {by_slurm} lost nodes do not explain it"
         )
-    harmless = facts.fault in {JobFault.NONE, JobFault.USER_ERROR}
+    harmless = facts.fault is JobFault.NONE or (facts.fault is JobFault.USER_ERROR and not facts.log_lost)
     if harmless and facts.requeues and not (facts.slurm_forgot or facts.disturbed):
         told.append(f"was requeued although its fault was {facts.fault.value}")
     return told

@@ -129,6 +129,7 @@ class Play:
 
     def _facts(self) -> list[JobFacts]:
         forgot = any(one.kind is Strike.SLURMCTLD_KILL for one in self.scenario.strikes)
+        lost = {one.job for one in self.scenario.strikes if one.kind is Strike.LOG_VANISHES}
         return [
             collect(
                 self.stage,
@@ -139,8 +140,9 @@ class Play:
                 struck_nodes=frozenset(job.struck_nodes),
                 slurm_forgot=forgot,
                 disturbed=job.disturbed,
+                log_lost=index in lost,
             )
-            for job in self.jobs
+            for index, job in enumerate(self.jobs)
         ]
 
     # -- jobs ------------------------------------------------------------------------------------------------------
