@@ -131,7 +131,8 @@ class Stage:
 
     def _write_settings(self) -> None:
         home = self.config.parent
-        (home / "gate").mkdir(parents=True)
+        home.mkdir(parents=True, mode=0o750)
+        (home / "gate").mkdir(mode=0o750)
         policy = home / "policy.yaml"
         policy.write_text(
             yaml.safe_dump(

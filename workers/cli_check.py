@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -143,7 +144,7 @@ def check_config(config: Path | None, *, as_json: bool) -> None:
     if policies:
         strangers = sorted(set(policies.document.clusters) - set(settings.clusters))
         warnings += [f"{settings.policy_file}: cluster {name} is not configured here" for name in strangers]
-    warnings += _about_logs(settings)
+    warnings += _about_logs(settings) + _open_to_everybody(settings)
     path = find_config(config)
     if as_json:
         given = {"file": str(path) if path else None, "settings": printable(settings), "modes": modes}
@@ -156,6 +157,29 @@ def check_config(config: Path | None, *, as_json: bool) -> None:
     say(f"# {logs_in_words(settings)}")
     for warning in warnings:
         print(f"relight: warning: {warning}", file=sys.stderr)
+
+
+def _open_to_everybody(settings: Any) -> list[str]:
+    """What relight keeps and every user of this machine can read."""
+    from activities.audit.engine import parse, sqlite_file
+
+    with contextlib.suppress(ValueError):  # told by the commands that use it
+        kept = {"database.url": sqlite_file(parse(settings.database_url)), "evidence_dir": settings.evidence_dir}
+        return [
+            f"{key}: {path} can be read by everybody, and holds lines of jobs' logs: chmod o= {path}"
+            for key, path in kept.items()
+            if path is not None and _mode(path) & 0o007
+        ]
+    return []
+
+
+def _mode(path: Path) -> int:
+    """Zero where a user without rights cannot even reach it."""
+    try:
+        reachable = all(folder.stat().st_mode & 0o001 for folder in path.absolute().parents)
+        return path.stat().st_mode if reachable else 0
+    except OSError:
+        return 0
 
 
 def _about_logs(settings: Any) -> list[str]:

@@ -23,7 +23,13 @@ MOST_EVENTS = 20_000
 def opened_store(settings: Settings) -> Iterator[AuditStore]:
     """The audit store, for a command; what is wrong with it ends the command."""
     try:
-        with AuditStore(settings.database_url) as store:
+        with AuditStore(settings.database_url, existing=True) as store:
+            if store.missing_file is not None:
+                raise Trouble(
+                    f"database.url: there is no SQLite file {store.missing_file.absolute()}. Check the path (`relight "
+                    "config check` prints the configuration in force); if it is right, start a worker, which creates "
+                    "the file"
+                )
             store.ping()
             yield store
     except (ValueError, ConfigError) as error:

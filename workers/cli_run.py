@@ -23,6 +23,7 @@ def run_worker(config: Path | None) -> None:
     for chatty in ("alembic", "httpx"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     logging.getLogger("temporalio.activity").addFilter(without_stack_of_the_cancelled)
+    os.umask(os.umask(0o027) | 0o027)  # what it writes holds lines of jobs' logs: nobody else may read it
     from workers.connect import TemporalAway
     from workers.worker import run
 

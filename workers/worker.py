@@ -115,7 +115,7 @@ async def _serve(settings: Settings) -> None:
 def _site(settings: Settings) -> Site:
     try:
         policies, catalogue = PolicySource(settings.policy_file), Catalogue.built_in(*settings.catalogue)
-        settings.evidence_dir.mkdir(parents=True, exist_ok=True)
+        settings.evidence_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
         store = AuditStore(settings.database_url)
         store.migrate()
     except (AuditUnavailable, SchemaTooNew, UnfitDatabase) as problem:
@@ -149,7 +149,7 @@ def _gate(settings: Settings, name: str) -> LocalGate:
     cluster = settings.clusters[name]
     folder = settings.gate_dir(name)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o750)
     except OSError as problem:
         log.warning("the gate's folder %s cannot be made (%s): every change will be refused", folder, problem.strerror)
     env = {

@@ -26,13 +26,16 @@ MAX_TRIES = 8
 class Database:
     """One database by URL, with a small pool of connections; safe to use from many threads."""
 
-    def __init__(self, url: str, *, timeout_s: float = 5, statement_s: float | None = None) -> None:
-        """`timeout_s` bounds connecting and waiting for locks, `statement_s` (default: the same) one statement."""
+    def __init__(
+        self, url: str, *, timeout_s: float = 5, statement_s: float | None = None, existing: bool = False
+    ) -> None:
+        """`timeout_s` bounds connecting and waiting for locks, `statement_s` (default: the same) one statement;
+        `existing`: an SQLite file is opened where it is there, and not made."""
         self.url = parse(url)
         self.timeout_s = timeout_s
         self.name = show(self.url)
         self.dialect = self.url.get_backend_name()
-        self.engine = engine(self.url, timeout_s, statement_s or timeout_s)
+        self.engine = engine(self.url, timeout_s, statement_s or timeout_s, existing=existing)
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Runs `work` in a transaction that changes nothing."""

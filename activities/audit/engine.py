@@ -5,10 +5,12 @@ SQLite, PostgreSQL (psycopg) and MariaDB/MySQL (PyMySQL). Nothing is connected h
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -59,8 +61,9 @@ def show(url: URL) -> str:
     return url.set(query={}).render_as_string(hide_password=True)
 
 
-def engine(url: URL, timeout_s: float, statement_s: float) -> Engine:
-    """`timeout_s` bounds connecting and waiting for locks, `statement_s` one statement."""
+def engine(url: URL, timeout_s: float, statement_s: float, *, existing: bool = False) -> Engine:
+    """`timeout_s` bounds connecting and waiting for locks, `statement_s` one statement. `existing`: an SQLite file that
+    is not there is not made, and one that is there keeps its settings."""
     backend = url.get_backend_name()
     options: dict[str, Any] = {
         "pool_size": 5,
@@ -69,8 +72,8 @@ def engine(url: URL, timeout_s: float, statement_s: float) -> Engine:
         "hide_parameters": True,  # an error message must not carry what jobs printed
     }
     if backend == "sqlite":
-        made = create_engine(url, connect_args={"timeout": timeout_s}, **options)
-        event.listen(made, "connect", _prepare_sqlite)
+        made = create_engine(_only_open(url) if existing else url, connect_args={"timeout": timeout_s}, **options)
+        event.listen(made, "connect", _begin_by_hand if existing else _prepare_sqlite)
         event.listen(made, "begin", _begin_sqlite)
         return made
     # READ COMMITTED: MySQL's default would show a transaction the state from before it got its lock.
@@ -150,10 +153,22 @@ def _impatient(limit_s: float) -> Any:
     return connect
 
 
-def _prepare_sqlite(connection: Any, record: object) -> None:
+def _only_open(url: URL) -> URL:
+    if url.database is None or url.database.startswith("file:"):
+        return url
+    return url.set(database=f"file:{quote(url.database)}", query={**url.query, "mode": "rw", "uri": "true"})
+
+
+def _begin_by_hand(connection: Any, record: object) -> None:
     connection.isolation_level = None  # transactions begin where _begin_sqlite says, not where the driver guesses
     cursor = connection.cursor()
     cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
+
+
+def _prepare_sqlite(connection: Any, record: object) -> None:
+    _begin_by_hand(connection, record)
+    cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode = WAL")  # readers and the writer do not wait for each other
     cursor.execute("PRAGMA synchronous = NORMAL")  # with WAL: a power cut may lose the last commits, never the file
     cursor.close()
@@ -164,7 +179,17 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
 
-def make_sqlite_folder(url: URL) -> None:
-    """Creates the folder of an SQLite file; does nothing for other databases."""
-    if url.get_backend_name() == "sqlite" and url.database and not url.database.startswith("file:"):
-        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+def sqlite_file(url: URL) -> Path | None:
+    """The file of an SQLite database; None for other databases."""
+    if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith("file:"):
+        return None
+    return Path(url.database)
+
+
+def make_sqlite_file(url: URL) -> None:
+    """Creates an SQLite file and its folder where they are missing; does nothing for other databases. Others may not
+    read it: it holds lines of jobs' logs. SQLite gives the files beside it the same mode."""
+    file = sqlite_file(url)
+    if file is not None and not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))

@@ -17,7 +17,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from activities.audit.database import Database
-from activities.audit.engine import make_sqlite_folder
+from activities.audit.engine import make_sqlite_file
 from activities.audit.trouble import AuditUnavailable, SchemaTooNew, UnfitDatabase
 
 VERSION_TABLE = "relight_schema"
@@ -33,11 +33,11 @@ _LOCK_NUMBER = 7_235_419_876_001  # any number that nobody else uses
 
 def migrate(database: Database) -> None:
     try:
-        make_sqlite_folder(database.url)
+        make_sqlite_file(database.url)
     except OSError as error:
         raise AuditUnavailable(
-            f"audit database {database.name}: its folder cannot be created: {error}. "
-            "Create it and let relight write there."
+            f"audit database {database.name}: its file cannot be created: {error}. "
+            "Let relight write in that folder, or give another one in database.url."
         ) from error
     if database.read(lambda connection: _is_current(connection, database.name)):
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +16,7 @@ from sqlalchemy import select, update
 
 from activities.audit import drains, hindsight, incidents, lives, permits, suspicions, timeline, watching
 from activities.audit.database import Database
+from activities.audit.engine import sqlite_file
 from activities.audit.records import (
     Cleared,
     Drain,
@@ -44,9 +46,16 @@ _CURSOR_BATCH = 1000
 class AuditStore:
     """One audit database. Make one per process and share it between threads."""
 
-    def __init__(self, url: str, *, timeout_s: float = 5) -> None:
-        """`url`: sqlite:///PATH, postgresql://… or mysql://…; nothing is connected yet. ValueError: a wrong URL."""
-        self._database = Database(url, timeout_s=timeout_s)
+    def __init__(self, url: str, *, timeout_s: float = 5, existing: bool = False) -> None:
+        """`url`: sqlite:///PATH, postgresql://… or mysql://…; nothing is connected yet. ValueError: a wrong URL.
+        `existing`: an SQLite file is opened where it is there, and not made."""
+        self._database = Database(url, timeout_s=timeout_s, existing=existing)
+
+    @property
+    def missing_file(self) -> Path | None:
+        """The file of an SQLite database that is not there."""
+        file = sqlite_file(self._database.url)
+        return file if file is not None and not file.exists() else None
 
     @property
     def name(self) -> str:

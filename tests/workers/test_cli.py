@@ -158,6 +158,18 @@ def test_the_effective_configuration_is_printed_without_secrets(
     assert "sesame" not in json.dumps(machine)
 
 
+def test_what_everybody_can_read_is_told(relight: Relight, config: Path, tmp_path: Path) -> None:
+    (tmp_path / "audit.db").touch(0o644)
+    for folder in (tmp_path, *tmp_path.parents):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(folder.stat().st_mode | 0o001)
+        if folder.name.startswith("pytest-of-"):
+            break
+    assert f"database.url: {tmp_path}/audit.db can be read by everybody" in relight("config", "check").err
+    (tmp_path / "audit.db").chmod(0o640)
+    assert f"{tmp_path}/audit.db can be read" not in relight("config", "check").err
+
+
 def test_what_is_likely_a_mistake_about_the_log_store_is_told(relight: Relight, tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     logs = "{kind: loki, url: 'http://loki:3100', token_file: /nowhere/token}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -237,8 +239,37 @@ def test_an_audit_store_that_is_away_ends_the_command_with_the_reason(relight: R
         assert "sesame" not in told.err
 
 
-def test_a_store_without_tables_and_a_wrong_url_are_told(relight: Relight, config: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jobs",), ("show", "1"), ("nodes",), ("node", "show", "n01"), ("incidents",), ("incidents", "close", "i1"),
+        ("scorecard",), ("policy", "show"), ("policy", "explain", "1"), ("node", "clear", "n01", "--reason", "x"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_wrong_path_of_the_database_is_told_and_nothing_is_created(
+    relight: Relight, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    path = tmp_path / "relight.yaml"
+    path.write_text(f"database: {{url: 'sqlite:///{tmp_path}/misspelt/audit.db'}}\nclusters: {{prod: {{}}}}\n")
+    (tmp_path / "misspelt").mkdir()
+    told = relight(*words)
+    assert told.code == 1
+    assert f"there is no SQLite file {tmp_path}/misspelt/audit.db" in told.err
+    assert "relight config check" in told.err
+    assert list((tmp_path / "misspelt").iterdir()) == []
+
+
+def test_a_database_of_somebody_else_stays_as_it_is(relight: Relight, config: Path, tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "audit.db")) as other:
+        other.execute("CREATE TABLE mine (x)")
+    before = (tmp_path / "audit.db").read_bytes()
     assert "start a worker, which creates them" in relight("jobs").err
+    assert (tmp_path / "audit.db").read_bytes() == before
+
+
+def test_a_store_without_tables_and_a_wrong_url_are_told(relight: Relight, config: Path, tmp_path: Path) -> None:
+    assert "start a worker, which creates the file" in relight("jobs").err
     path = tmp_path / "odd.yaml"
     path.write_text("database: {url: 'oracle://u:sesame@h/db'}\nclusters: {prod: {}}\n")
     told = relight("jobs", "-c", str(path), "--json")

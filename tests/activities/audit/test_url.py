@@ -51,6 +51,23 @@ def test_the_name_for_messages_hides_password_and_options() -> None:
     assert store.name == "postgresql+psycopg://u:***@db/relight"
 
 
+def test_a_new_sqlite_file_and_all_beside_it_can_be_read_by_nobody_else(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; os.umask(0o022); from activities.audit.store import AuditStore;"
+        "store = AuditStore(sys.argv[1]); store.migrate(); store.ping();"
+        "from pathlib import Path; folder = Path(sys.argv[1].removeprefix('sqlite:///')).parent;"
+        "print(*sorted(f'{path.name} {path.stat().st_mode & 0o777:o}' for path in (folder, *folder.iterdir())), sep=';')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, f"sqlite:///{tmp_path}/kept/audit.db"],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "audit.db 640;audit.db-shm 640;audit.db-wal 640;kept 750"
+
+
 def test_contracts_and_records_do_not_bring_the_database_with_them() -> None:
     program = (
         "import sys, activities.contracts, activities.audit.records;"
