@@ -41,6 +41,7 @@ from recovery.diagnose import LogReader
 from recovery.directive import Directive, ParsedComment, parse_comment
 from recovery.hang import Hang, absent_finding
 from recovery.measured import MeasuredJob, with_survivals
+from recovery.nearest import meant
 from recovery.progress import Dialect, DialectError, own_dialect
 from recovery.records import Attempt, AttemptRow, Finding, JobState, JobView, NodeView, Progress, Role, ToldCode
 from recovery.recurrence import Suspicion, essential
@@ -80,6 +81,10 @@ class LookingActivities:
 
     async def _open(self, request: c.OpenJob) -> c.JobOpening:
         client = self.site.client(request.cluster)
+        policy, policies = request.overrides.policy, self.site.policies.current()
+        if request.by_hand and policy is not None and policy not in policies.names:
+            near = meant(policy, policies.names)
+            return c.JobOpening(refused=f"policy {policy!r:.80} is not in the policy file{near}")
         try:
             view = await client.job(request.job_id)
         except Refused as refused:

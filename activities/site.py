@@ -5,6 +5,8 @@ Built by the worker; nothing here decides or acts.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +17,7 @@ from typing import Protocol
 from temporalio.exceptions import ApplicationError
 
 from activities.attribution.provider import Attributors
-from activities.audit.store import AuditStore
+from activities.audit.store import AuditStore, AuditUnavailable
 from activities.contracts import NewEvent
 from activities.slurm.client import SlurmClient
 from activities.slurm.errors import Refused
@@ -27,7 +29,7 @@ from recovery.maintenance import Window
 from recovery.measured import JobMetrics, MeasuredJob
 from recovery.policy_file import PolicyFile, PolicyFileError
 from recovery.policy_file import parse as parse_policy
-from recovery.records import ClusterFacts, NodeView
+from recovery.records import ClusterFacts, Nodes, NodeView
 
 log = logging.getLogger("relight.site")
 
@@ -117,6 +119,7 @@ class Site:
     node_checks: Mapping[str, NodeCheck] = field(default_factory=dict)
     """By cluster, where one is configured."""
     _nodes: dict[str, tuple[float, tuple[NodeView, ...]]] = field(default_factory=dict)
+    _node_names: dict[str, Nodes] = field(default_factory=dict)
     _facts: dict[str, tuple[float, ClusterFacts]] = field(default_factory=dict)
     _maintenance: dict[str, tuple[float, tuple[Window, ...]]] = field(default_factory=dict)
     _frozen: dict[str, tuple[float, str]] = field(default_factory=dict)
@@ -149,6 +152,11 @@ class Site:
             return known[1]
         nodes = await self.client(cluster).nodes()
         self._nodes[cluster] = (time.monotonic(), nodes)
+        names = tuple(node.name for node in nodes)
+        if names and names != self._node_names.get(cluster):
+            with contextlib.suppress(AuditUnavailable):  # it only helps people who misspell one
+                await asyncio.to_thread(self.store.save_nodes, cluster, names)
+                self._node_names[cluster] = names
         return nodes
 
     async def maintenance(self, cluster: str) -> tuple[Window, ...]:

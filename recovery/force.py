@@ -7,6 +7,7 @@ second writer on the same checkpoint, nodes out of reach) and never monitor mode
 from __future__ import annotations
 
 from recovery.case import Case
+from recovery.nearest import meant
 from recovery.records import Action, Advice, JobState, Mode
 from recovery.situation import Demand
 
@@ -70,7 +71,7 @@ def _refused_restart(case: Case, demand: Demand) -> str:
     reach = {*case.allocation, *view.nodes, *case.situation.nodes_known}
     strangers = [node for node in demand.exclude if node not in reach]
     if strangers:
-        return f"node {strangers[0]} is not known in this cluster, expected nodes of the job or of the cluster"
+        return f"node {strangers[0]} is not known in this cluster{meant(strangers[0], reach)}"
     required = [node for node in demand.exclude if node in view.required_nodes]
     if required:
         return f"node {required[0]} is required by the job itself (--nodelist); excluding it would strand the job"

@@ -293,6 +293,7 @@ class ClusterFacts(Record):
     stores_comment: bool = False
     accounting: bool = False
     requeue_exit: tuple[int, ...] = ()
+    nodes: Nodes = Field(default=(), description="names of all nodes, as they were last read")
 
 
 # ------------------------------------------------------------------------------------------------ the five records

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from activities.audit.store import AuditStore
 from recovery.incident_records import Incident
+from recovery.nearest import meant
 from workers.cli_jobs import opened_store
 from workers.naming import check_cluster, login_name, settings_of
 from workers.screen import Trouble, age, print_json, say, table
@@ -47,8 +48,11 @@ def close_incident(config: Path | None, incident_id: str, *, by: str, reason: st
     settings = settings_of(config)
     with opened_store(settings) as store:
         closed = _close(store, sorted(settings.clusters), incident_id, by or login_name(), reason)
+        known = {one.id for name in settings.clusters for one in store.incidents(name, include_closed=True)}
     if closed is None:
-        raise Trouble(f"there is no incident {incident_id!r}: `relight incidents --all` lists those there are")
+        raise Trouble(
+            f"there is no incident {incident_id!r}{meant(incident_id, known)}; `relight incidents --all` lists them"
+        )
     if as_json:
         print_json(closed)
         return

@@ -10,10 +10,13 @@ from pathlib import Path
 from activities.audit.records import Event, JobRow, Life
 from activities.audit.store import AuditStore, AuditUnavailable, SchemaTooNew, UnfitDatabase
 from recovery.incident_records import Incident
+from recovery.nearest import meant
+from recovery.records import JobState
 from workers.naming import check_cluster, job_of, settings_of
 from workers.screen import UNUSABLE, Trouble, age, print_json, say, table
 from workers.settings import ConfigError, Settings
 from workers.story import story
+from workflows.state import Phase
 
 PAGE = 500
 MOST_EVENTS = 20_000
@@ -51,6 +54,8 @@ def list_jobs(
     settings = settings_of(config)
     if cluster is not None:
         check_cluster(cluster, settings)
+    if state is not None:
+        _check_state(state)
     with opened_store(settings) as store:
         rows: list[JobRow] = []
         offset = 0
@@ -61,17 +66,35 @@ def list_jobs(
             if len(page) < PAGE:
                 break
         rows, opened = _with_incidents(store, rows[:limit])
+        others = [] if rows else store.jobs(cluster, include_closed=everything, limit=PAGE)
     if as_json:
         print_json(rows)
         return
     for incident in opened:
         say(f"incident {incident.id}: {incident.summary}; see `relight incidents`")
     if not rows:
-        say("no jobs. A job opts in with: #SBATCH --comment=relight" if not (user or state) else "no such jobs")
+        say(_none(others, user, everything=everything))
         return
     now = datetime.now(UTC)
     head = ["JOB", "USER", "NAME", "STATE", "PHASE", "MODE", "ATTEMPT", "STEP", "LAST FINDING", "LAST ADVICE", "SEEN"]
     table(head, [_row(row, now) for row in rows])
+
+
+def _check_state(state: str) -> None:
+    known = {*(one.value for one in JobState), *(one.value for one in Phase)}
+    if state.lower() not in {one.lower() for one in known}:
+        raise Trouble(f"--state {state!r} is neither a state of Slurm nor a phase{meant(state, known)}", UNUSABLE)
+
+
+def _none(others: list[JobRow], user: str | None, *, everything: bool) -> str:
+    """Why the list is empty."""
+    if not others:
+        more = "" if everything else "; --all lists those too that Slurm has forgotten"
+        return f"no jobs{more}. A job opts in with: #SBATCH --comment=relight"
+    users = {row.user for row in others}
+    if user is not None and user not in users:
+        return f"no jobs of user {user!r}{meant(user, users)}"
+    return f"no such jobs; without the filter there are {len(others)}{' or more' if len(others) == PAGE else ''}"
 
 
 def _with_incidents(store: AuditStore, rows: list[JobRow]) -> tuple[list[JobRow], list[Incident]]:
@@ -119,9 +142,11 @@ def recorded_life(store: AuditStore, cluster: str, job_id: str) -> Life:
     """The job's latest life; without one the command ends with a sentence."""
     life = store.latest_life(cluster, job_id)
     if life is None:
+        known = [row.job_id for row in store.jobs(cluster, include_closed=True, limit=PAGE)]
+        near = meant(job_id, known)
         raise Trouble(
-            f"relight has no record of job {cluster}-{job_id}. `relight jobs --all` lists those it has; "
-            "a job opts in by its comment: #SBATCH --comment=relight"
+            f"relight has no record of job {cluster}-{job_id}{near}{'' if near.endswith('?') else '.'} `relight jobs "
+            "--all` lists those it has; a job opts in by its comment: #SBATCH --comment=relight"
         )
     return life
 

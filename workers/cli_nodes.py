@@ -15,7 +15,7 @@ from activities.audit.records import Drain, Excluded
 from activities.audit.store import AuditStore
 from recovery.recurrence import Suspicion
 from workers.cli_jobs import opened_store
-from workers.naming import check_cluster, login_name, nodes_of, settings_of
+from workers.naming import check_cluster, check_nodes, login_name, nodes_of, settings_of
 from workers.screen import UNUSABLE, Trouble, age, print_json, say, table
 from workers.settings import Settings
 
@@ -52,6 +52,7 @@ def show_node(config: Path | None, node: str, *, cluster: str | None, as_json: b
     _check_node(node)
     with opened_store(settings) as store:
         facts = _known(store, name, node).get(node, ([], [], []))
+        _check_name(store, name, node, facts)
         told = _told(name, node, *facts)
         told["past_drains"] = [one for one in store.drains_of(name, node) if one.ended_at is not None]
         told["cleared"] = store.cleared(name, [node]).get(node)
@@ -80,7 +81,9 @@ def clear_node(config: Path | None, node: str, *, cluster: str | None, by: str, 
     if not reason.strip():
         raise Trouble("say --reason: it stands in the record of the node", UNUSABLE)
     with opened_store(settings) as store:
-        suspicions, exclusions, drains = _known(store, name, node).get(node, ([], [], []))
+        facts = _known(store, name, node).get(node, ([], [], []))
+        _check_name(store, name, node, facts)
+        suspicions, exclusions, drains = facts
         store.clear_node(name, node, by or login_name(), reason)
         waits = drains and not _returned(store, name, node)
     done = {
@@ -178,6 +181,14 @@ def _cluster(settings: Settings, cluster: str | None) -> str:
     name = cluster or names[0]
     check_cluster(name, settings)
     return name
+
+
+def _check_name(store: AuditStore, cluster: str, node: str, facts: Facts) -> None:
+    """A node that is on record may have left the cluster since."""
+    if any(facts) or store.drains_of(cluster, node) or node in store.cleared(cluster, [node]):
+        return
+    told = store.facts(cluster)
+    check_nodes((node,), cluster, told.nodes if told is not None else ())
 
 
 def _check_node(node: str) -> None:

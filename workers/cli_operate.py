@@ -6,6 +6,7 @@ Each is a Temporal update, which is validated and answered; a signal where no wo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -15,12 +16,15 @@ from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateR
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from recovery.nearest import meant
+from recovery.records import Nodes
 from workers.connect import TemporalAway, connect
-from workers.naming import job_of, login_name, nodes_of, settings_of
-from workers.screen import UNUSABLE, Trouble, print_json, say
-from workers.settings import ConfigError
+from workers.naming import check_nodes, job_of, login_name, nodes_of, settings_of
+from workers.screen import UNUSABLE, Trouble, moment, print_json, say
+from workers.settings import ConfigError, Settings
 
 ANSWER_LIMIT_S = 5.0
+MOST_JOBS = 500
 
 
 def force_payload(action: str, exclude: str, restart_count: int | None) -> dict[str, Any]:
@@ -55,6 +59,8 @@ def operate(
     cluster, job_id = job_of(job, settings)
     workflow_id = f"{cluster}-{job_id}"
     words = {**payload, "by": by or login_name(), "reason": reason}
+    if payload.get("exclude"):
+        check_nodes(payload["exclude"], cluster, _nodes(settings, cluster))
     try:
         answer = asyncio.run(_say(settings.temporal, workflow_id, verb, words, signal=signal))
         if answer is None and not signal and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
@@ -67,6 +73,8 @@ def operate(
         raise Trouble(str(error), UNUSABLE) from None
     except TemporalAway as error:
         raise Trouble(str(error)) from None
+    except _NotWatched as error:
+        raise Trouble(_why_not_watched(settings, cluster, job_id, error.namespace)) from None
     if signal:
         answer = {"accepted": None, "message": f"{verb} is left for the job's workflow as a signal", "state": ""}
     if answer is None:
@@ -81,6 +89,37 @@ def operate(
         say(f"{workflow_id}: {answer.get('message') or verb}{state}")
     if answer.get("accepted") is False:
         raise SystemExit(1)
+
+
+class _NotWatched(Exception):
+    """No workflow of that job runs."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(namespace)
+        self.namespace = namespace
+
+
+def _nodes(settings: Settings, cluster: str) -> Nodes:
+    """The cluster's nodes, as the workers told them; nothing where the audit store cannot be asked."""
+    from workers.cli_jobs import opened_store  # brings the database, which other words to a job do not need
+
+    with contextlib.suppress(Trouble), opened_store(settings) as store:
+        facts = store.facts(cluster)
+        return facts.nodes if facts is not None else ()
+    return ()
+
+
+def _why_not_watched(settings: Settings, cluster: str, job_id: str, namespace: str) -> str:
+    from workers.cli_jobs import opened_store
+
+    said = f"relight does not watch job {cluster}-{job_id} now (no workflow of that id runs in namespace {namespace})"
+    with contextlib.suppress(Trouble), opened_store(settings) as store:
+        life = store.latest_life(cluster, job_id)
+        if life is not None and life.closed_at is not None:
+            return f"{said}: its record was closed at {moment(life.closed_at)} ({life.close_reason}); submit it anew"
+        near = meant(job_id, [row.job_id for row in store.jobs(cluster, limit=MOST_JOBS)])
+        return f"{said}{near}{'' if near.endswith('?') else '.'} `relight jobs` lists those it watches"
+    return f"{said}. `relight jobs` lists those it watches"
 
 
 async def _say(
@@ -102,10 +141,7 @@ async def _say(
         if error.status in {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}:
             return None
         if error.status is RPCStatusCode.NOT_FOUND:
-            raise Trouble(
-                f"relight does not watch job {workflow_id} now (no running workflow of that id in namespace "
-                f"{client.namespace}). `relight jobs` lists those it watches"
-            ) from None
+            raise _NotWatched(client.namespace) from None
         raise Trouble(f"Temporal refused: {error.message}") from None
 
 

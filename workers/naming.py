@@ -5,8 +5,10 @@ from __future__ import annotations
 import getpass
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+from recovery.nearest import meant
 from workers.screen import UNUSABLE, Trouble
 from workers.settings import ConfigError, Settings, load_settings
 
@@ -43,6 +45,13 @@ def check_cluster(cluster: str, settings: Settings) -> None:
     if cluster not in settings.clusters:
         names = ", ".join(sorted(settings.clusters))
         raise Trouble(f"cluster {cluster!r} is not configured, expected one of: {names}", UNUSABLE)
+
+
+def check_nodes(nodes: Sequence[str], cluster: str, known: Sequence[str]) -> None:
+    """Ends the command where a node is not one of the cluster's. `known` empty: no worker has told them yet."""
+    strangers = [node for node in nodes if known and node not in known]
+    if strangers:
+        raise Trouble(f"cluster {cluster} has no node {strangers[0]!r}{meant(strangers[0], known)}")
 
 
 def nodes_of(text: str) -> tuple[str, ...]:

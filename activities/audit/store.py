@@ -355,6 +355,17 @@ class AuditStore:
 
         self._database.write(save)
 
+    def save_nodes(self, cluster: str, nodes: Nodes, now: datetime | None = None) -> None:
+        """Which nodes the cluster has, for those who ask about one by its name."""
+        at = now or datetime.now(UTC)
+
+        def save(connection: Any) -> None:
+            known = permits.lock_cluster(connection, cluster, at)["facts"]
+            values = {"facts": {**known, "nodes": list(nodes)}, "updated_at": at}
+            connection.execute(update(clusters).where(clusters.c.cluster == cluster).values(**values))
+
+        self._database.write(save)
+
     def facts(self, cluster: str) -> ClusterFacts | None:
         """Settings of the cluster as they were last read; None: never."""
         query = select(clusters.c.facts).where(clusters.c.cluster == cluster)

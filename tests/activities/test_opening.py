@@ -16,7 +16,7 @@ from activities.looking import LookingActivities
 from activities.site import PolicySource, Site
 from recovery.attempts import with_all_nodes
 from recovery.faults.catalogue import Catalogue
-from recovery.records import AttemptRow, JobState, JobView
+from recovery.records import AttemptRow, ClusterFacts, JobState, JobView, NodeView
 
 NODES = ("n01", "n02")
 
@@ -34,12 +34,38 @@ class Slurm:
     async def attempts(self, job_id: str) -> tuple[AttemptRow, ...]:
         return ()
 
+    async def nodes(self) -> tuple[NodeView, ...]:
+        return tuple(NodeView(name=name, state="IDLE") for name in NODES)
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[AuditStore]:
     with AuditStore(f"sqlite:///{tmp_path}/audit.db") as made:
         made.migrate()
         yield made
+
+
+async def test_a_workflow_that_names_an_unknown_policy_is_refused_with_those_there_are(
+    store: AuditStore, tmp_path: Path
+) -> None:
+    (tmp_path / "policy.yaml").write_text("policies: {pretraining: {}, tuning: {}}\n")
+    clients: Any = {"prod": Slurm()}
+    site = Site(store, clients, PolicySource(tmp_path / "policy.yaml"), Catalogue(()), tmp_path)
+    names = {"cluster": "prod", "job_id": "7", "workflow_id": "prod-7", "run_id": "r", "by_hand": True}
+    request = c.OpenJob(**names, overrides=c.JobOverrides(policy="pretrainig"))
+    opening = await ActivityEnvironment().run(LookingActivities(site).open_job, request)
+    assert opening.refused == "policy 'pretrainig' is not in the policy file; did you mean pretraining?"
+    assert store.latest_life("prod", "7") is None
+
+
+async def test_the_names_of_the_nodes_are_kept_for_those_who_ask_about_one(store: AuditStore, tmp_path: Path) -> None:
+    clients: Any = {"prod": Slurm()}
+    site = Site(store, clients, PolicySource(None), Catalogue(()), tmp_path)
+    store.save_facts("prod", ClusterFacts(min_job_age_s=77))
+    await site.nodes("prod")
+    facts = store.facts("prod")
+    assert facts is not None
+    assert (facts.min_job_age_s, facts.nodes) == (77, NODES)
 
 
 async def opened(store: AuditStore, tmp_path: Path, slurm: Slurm) -> int:

@@ -221,6 +221,29 @@ def test_a_job_that_is_not_there_is_told_with_the_next_move(
     assert shown.out == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("show", "12435"), 1, "no record of job prod-12435; did you mean 12345?"),
+        (("show", "7"), 1, "no record of job prod-7; known: 12345, 12346_7."),
+        (("policy", "explain", "12435"), 1, "did you mean 12345?"),
+        (("jobs", "--state", "runing"), 2, "--state 'runing' is neither a state of Slurm nor a phase; did you mean"),
+        (("incidents", "close", "i1"), 1, "there is no incident 'i1'; `relight incidents --all`"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_those_that_are_near(
+    relight: Relight, story: AuditStore, words: tuple[str, ...], code: int, told: str
+) -> None:
+    refused = relight(*words)
+    assert (refused.code, refused.out) == (code, "")
+    assert told in refused.err
+
+
+def test_an_empty_list_says_why_it_is_empty(relight: Relight, story: AuditStore) -> None:
+    assert "no jobs of user 'alcie'; did you mean alice?" in relight("jobs", "--user", "alcie").out
+    assert "no such jobs; without the filter there are 2" in relight("jobs", "--state", "FAILED").out
+
+
 def test_a_bare_number_needs_a_single_cluster(relight: Relight, tmp_path: Path) -> None:
     path = tmp_path / "two.yaml"
     path.write_text("clusters: {prod: {}, lab: {}}\n")

@@ -88,6 +88,29 @@ def test_clearing_ends_suspicions_and_asks_for_the_drains_end(
     assert "by ops: new cable" in shown.out
 
 
+def test_a_node_that_the_cluster_does_not_have_is_refused_and_nothing_written(
+    relight: Relight, config: Path, store: AuditStore
+) -> None:
+    where = ("--config", str(config))
+    assert relight("node", "show", "n99", *where).code == 0  # no worker has told which nodes there are
+    store.save_nodes("prod", ("n03", "n04", "n11"))
+    for words in (("show", "n13"), ("clear", "n13", "--reason", "x")):
+        told = relight("node", *words, *where)
+        assert (told.code, told.out) == (1, "")
+        assert "cluster prod has no node 'n13'; did you mean n03 or n11?" in told.err
+    assert store.cleared("prod") == {}
+    assert "drained" in relight("node", "show", "n02", *where).out  # it has left the cluster; its record stays
+
+
+def test_a_wrong_node_to_exclude_is_refused_before_anybody_is_asked(
+    relight: Relight, config: Path, store: AuditStore
+) -> None:
+    store.save_nodes("prod", ("n01", "n02", "n03"))
+    told = relight("force", "1", "--action", "restart", "--exclude", "n[01,99]", "--config", str(config))
+    assert told.code == 1
+    assert "cluster prod has no node 'n99'; known: n01, n02, n03" in told.err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

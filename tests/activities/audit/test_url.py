@@ -56,7 +56,8 @@ def test_a_new_sqlite_file_and_all_beside_it_can_be_read_by_nobody_else(tmp_path
         "import os, sys; os.umask(0o022); from activities.audit.store import AuditStore;"
         "store = AuditStore(sys.argv[1]); store.migrate(); store.ping();"
         "from pathlib import Path; folder = Path(sys.argv[1].removeprefix('sqlite:///')).parent;"
-        "print(*sorted(f'{path.name} {path.stat().st_mode & 0o777:o}' for path in (folder, *folder.iterdir())), sep=';')"
+        "shown = [f'{path.name} {path.stat().st_mode & 0o777:o}' for path in (folder, *folder.iterdir())];"
+        "print(*sorted(shown), sep=';')"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, f"sqlite:///{tmp_path}/kept/audit.db"],
