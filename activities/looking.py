@@ -38,7 +38,7 @@ from recovery.attempts import (
     with_restarters,
 )
 from recovery.diagnose import LogReader
-from recovery.directive import Directive, ParsedComment, parse_comment
+from recovery.directive import Directive, ParsedComment, parse_comment, what_to_do
 from recovery.hang import Hang, absent_finding
 from recovery.measured import MeasuredJob, with_survivals
 from recovery.nearest import meant
@@ -345,7 +345,7 @@ class LookingActivities:
             for finding in findings
         ]
         ended = f", exit {view.exit_code}:{view.exit_signal}" if view.state.is_final else ""
-        where = f" on {len(view.nodes)} nodes" if view.nodes else ""
+        where = f" on {len(view.nodes)} node{'' if len(view.nodes) == 1 else 's'}" if view.nodes else ""
         events.insert(
             0,
             c.NewEvent(
@@ -412,7 +412,7 @@ class LookingActivities:
                     kind=c.EventKind.DIRECTIVE,
                     at=_now(),
                     attempt=view.restarts,
-                    summary=f"the comment's directive is not understood: {parsed.error}",
+                    summary=f"the comment's directive is not understood: {parsed.error}; {what_to_do(view)}",
                     body={"comment": view.comment},
                 )
             )

@@ -200,6 +200,7 @@ class RecordingActivities:
             request.run_id,
             attempts=(attempt_of_decision(advice.restart_count, verdict),),
             phase=RECOVERING if advice.action in {Action.RESTART, Action.GUARD} and not waited else None,
+            mode=advice.mode.value,
         )
         self._suspect(request.life_id, advice.restart_count, verdict, advice)
 

@@ -134,6 +134,11 @@ class Case:
             catalogue_hash=self.situation.catalogue_hash,
         )
 
+    @property
+    def forced_restart(self) -> str:
+        """What a person types to have it restarted all the same."""
+        return f"relight force {self.view.cluster}-{self.view.job_id} --action restart"
+
     def leave_alone(self, rule: str, reason: str, *, notify: bool = False, routine: bool = False) -> Advice:
         return self.advise(Action.LEAVE_ALONE, rule, reason, notify=notify, routine=routine)
 

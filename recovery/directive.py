@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from recovery.policy_numbers import BeforeRestart, ExitCode, OnStuck, RestartOn, SignalTo
-from recovery.records import Mode, Record
+from recovery.records import JobState, JobView, Mode, Record
 
 KEY = "relight"
 """The key of our object in a comment, and the word that opts a job in by itself."""
@@ -28,7 +28,7 @@ MAX_PROGRESS = 512
 MAX_COMMENT = 16_384
 """Longest comment that is read (characters). Slurm itself takes 1,024 bytes."""
 
-NEXT_MOVE = "The job runs without relight until its comment is corrected (scontrol update jobid=ID comment=...)."
+_CLOSED = {JobState.COMPLETED: "has finished", JobState.CANCELLED: "was cancelled"}
 
 
 class Directive(Record):
@@ -223,7 +223,22 @@ def _unreadable(text: str, why: str) -> ParsedComment:
 
 
 def _bad(why: str) -> ParsedComment:
-    return ParsedComment(opted_in=True, error=f"directive in the job's comment: {why}. {NEXT_MOVE}")
+    return ParsedComment(opted_in=True, error=f"directive in the job's comment: {why}")
+
+
+def what_to_do(view: JobView) -> str:
+    """What the owner of a bad directive can do about it: a comment that is corrected after the end changes nothing."""
+    update = f"scontrol update jobid={view.job_id} comment=..."
+    if view.state.is_alive or view.completing:
+        return f"it runs without relight until its owner corrects the comment: {update}"
+    if view.state in _CLOSED:
+        return (
+            f"it {_CLOSED[view.state]}, so there is nothing to do; correct the comment in its script for the next one"
+        )
+    anew = "it has ended and stays as it is: submit it anew with a corrected comment"
+    if not view.requeue or not view.batch:
+        return anew
+    return f"{anew}, or scontrol requeue {view.job_id} and, while it waits, {update}"
 
 
 def _explain(asked: dict[str, Any], item: Any) -> str:

@@ -23,7 +23,8 @@ def launch_failed(case: Case) -> Advice | None:
     why = f"its launch keeps failing: {spent_text(case.attempts, gone)}"
     if case.policy.stop_requeued:
         return case.advise(Action.STOP, "launch_failed", why, notify=True)
-    return case.leave_alone("launch_failed", f"{why}; it stays held", notify=True)
+    told = f"{why}; it stays held until a person releases it (scontrol release {case.view.job_id})"
+    return case.leave_alone("launch_failed", told, notify=True)
 
 
 def held(case: Case) -> Advice | None:
@@ -53,6 +54,7 @@ def in_job_retry(case: Case) -> Advice | None:
         reason = f"a fault was seen ({fault.summary}), but the job goes on; its own script may recover"
         return case.advise(Action.WAIT, "in_job_retry", reason, look_again_at=until)
     reason = f"the job still runs, without a new step since a fault was seen ({fault.summary})"
+    reason += f"; if it is stuck: {case.forced_restart}"
     return case.leave_alone("in_job_retry", reason, notify=True)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from recovery.case import Case, plain_reason
+from recovery.directive import what_to_do
 from recovery.records import Action, Advice, JobState, Retry
 
 
@@ -20,14 +21,14 @@ def not_opted_in(case: Case) -> Advice | None:
 def bad_directive(case: Case) -> Advice | None:
     if not case.situation.directive_error:
         return None
-    return case.leave_alone("bad_directive", case.situation.directive_error)
+    return case.leave_alone("bad_directive", f"{case.situation.directive_error}; {what_to_do(case.view)}")
 
 
 def stopped(case: Case) -> Advice | None:
     if not case.situation.stopped:
         return None
     return case.leave_alone(
-        "stopped", "relight stopped this job for good; `relight force` with action restart undoes it", routine=True
+        "stopped", f"relight stopped this job for good; {case.forced_restart} undoes it", routine=True
     )
 
 
@@ -95,8 +96,8 @@ def heterogeneous(case: Case) -> Advice | None:
         return None
     return case.leave_alone(
         "heterogeneous",
-        "heterogeneous jobs are only watched: a requeue by the leader restarts all components, each with exclusions of "
-        "its own, and a change of relight's is of one job",
+        "heterogeneous jobs are only watched: restarting one changes several jobs at once, which relight does not do; "
+        f"scontrol requeue {case.view.het_job_id} restarts all its components",
         notify=case.actionable,
     )
 
@@ -104,7 +105,11 @@ def heterogeneous(case: Case) -> Advice | None:
 def dependency_never(case: Case) -> Advice | None:
     if case.view.state is not JobState.PENDING or "dependencyneversatisfied" not in plain_reason(case.view):
         return None
-    return case.leave_alone("dependency_never", "the job waits for a dependency that can never be satisfied")
+    return case.leave_alone(
+        "dependency_never",
+        "the job waits for a dependency that can never be satisfied; "
+        f"scancel {case.view.job_id}, or give it another: scontrol update jobid={case.view.job_id} dependency=...",
+    )
 
 
 def completing(case: Case) -> Advice | None:
@@ -128,7 +133,10 @@ def dependent_started(case: Case) -> Advice | None:
         return None
     names = ", ".join(case.situation.dependents_started[:5])
     return case.leave_alone(
-        "dependent_started", f"job {names} depends on this one and has started already", notify=True
+        "dependent_started",
+        f"job {names} depends on this one and has started already; to restart this one first, cancel that, then "
+        f"{case.forced_restart}",
+        notify=True,
     )
 
 
@@ -136,7 +144,8 @@ def twin(case: Case) -> Advice | None:
     if not case.actionable or not case.situation.twins:
         return None
     names = ", ".join(case.situation.twins[:5])
-    return case.leave_alone("twin", f"job {names} of the same user does the same work now", notify=True)
+    why = f"job {names} of the same user does the same work now; to go on with this one instead, cancel that, then "
+    return case.leave_alone("twin", f"{why}{case.forced_restart}", notify=True)
 
 
 def timeout(case: Case) -> Advice | None:
@@ -148,14 +157,19 @@ def timeout(case: Case) -> Advice | None:
 def suspended(case: Case) -> Advice | None:
     if case.state not in {JobState.SUSPENDED, JobState.STOPPED}:
         return None
-    return case.leave_alone("suspended", f"the job is {case.state.value}; requeueing it would leave it held")
+    return case.leave_alone(
+        "suspended",
+        f"the job is {case.state.value}; relight waits for whoever stopped it "
+        f"to resume it (scontrol resume {case.view.job_id})",
+    )
 
 
 def paused(case: Case) -> Advice | None:
     if case.situation.directive.paused:
-        return case.leave_alone("paused", "paused by its owner, in the job's comment")
+        return case.leave_alone("paused", "paused by its owner, in the job's comment; only a new comment ends that")
     if case.situation.paused:
-        return case.leave_alone("paused", f"paused by {case.situation.paused_by or 'an operator'}")
+        who, job = case.situation.paused_by or "an operator", f"{case.view.cluster}-{case.view.job_id}"
+        return case.leave_alone("paused", f"paused by {who}; relight resume {job} ends that")
     return None
 
 
@@ -176,7 +190,8 @@ def frozen(case: Case) -> Advice | None:
         return case.advise(Action.WAIT, "frozen", f"the cluster must not be touched now: {why}", look_again_at=later)
     until = _frozen_until(case)
     if until is None or now >= until:
-        return case.leave_alone("frozen", f"the cluster stayed frozen until it was too late: {why}", notify=True)
+        told = f"the cluster stayed frozen until it was too late: {why}. When that is over: {case.forced_restart}"
+        return case.leave_alone("frozen", told, notify=True)
     later = min(now + timedelta(seconds=15), until)
     return case.advise(Action.WAIT, "frozen", f"the cluster must not be touched now: {why}", look_again_at=later)
 

@@ -16,9 +16,10 @@ def own_fault(case: Case) -> Advice | None:
         return None
     limit = case.policy.own_fault_limit
     if case.situation.own_faults >= limit:
-        why = f"{case.situation.own_faults} restarts in a row died of relight's own doing (limit {limit})"
+        died = f"{case.situation.own_faults} restarts in a row died at their start, through relight and not the job"
+        why = f"{died} (limit {limit}); a person should look before the next: {case.forced_restart}"
         return case.leave_alone("own_fault", why, notify=True)
-    why = "the last restart died at its start of relight's own doing, not of the job"
+    why = "the last restart died at its start, through relight and not through the job"
     return case.advise(Action.RESTART, "own_fault", why)
 
 
@@ -38,7 +39,9 @@ def budget_spent(case: Case) -> Advice | None:
     why = spent_text(case.attempts, gone)
     if case.ended or case.policy.stop_requeued:
         return case.advise(Action.STOP, "budget_spent", why, notify=True)
-    return case.leave_alone("budget_spent", f"{why}; Slurm requeued it, and stop_requeued is off", notify=True)
+    return case.leave_alone(
+        "budget_spent", f"{why}; Slurm requeued it, and stop_requeued is off in the policy", notify=True
+    )
 
 
 def node_fail_requeued(case: Case) -> Advice | None:

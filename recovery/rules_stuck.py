@@ -34,7 +34,12 @@ def hang(case: Case) -> Advice | None:
     if found is None or not found.stage.acts:
         return None
     if not case.stuck:
-        return case.leave_alone("hang", f"it hangs, and the policy only tells: {found.summary}", notify=True)
+        return case.leave_alone(
+            "hang",
+            f"it hangs, and the policy says only to tell (hang: notify): {found.summary}; to restart it: "
+            f"{case.forced_restart}",
+            notify=True,
+        )
     return _as_ended(case, "hang", "it hangs", found.summary)
 
 

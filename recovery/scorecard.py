@@ -228,6 +228,8 @@ def _judge_trust(cluster: str, partition: str, fault_class: FaultClass, cases: S
 
 
 def _verdict(trust: Sequence[Trust]) -> str:
+    if not trust:
+        return "nothing was advised in that time that would change a job, so nothing tells yet where acting is safe"
     safe = [one for one in trust if one.safe]
     if not safe:
         return "safe to turn on act for: nothing yet"

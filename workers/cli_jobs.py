@@ -81,9 +81,12 @@ def list_jobs(
 
 
 def _check_state(state: str) -> None:
-    known = {*(one.value for one in JobState), *(one.value for one in Phase)}
-    if state.lower() not in {one.lower() for one in known}:
-        raise Trouble(f"--state {state!r} is neither a state of Slurm nor a phase{meant(state, known)}", UNUSABLE)
+    phases = [one.value for one in Phase]
+    known = {one.lower(): one for one in (*(one.value for one in JobState), *phases)}
+    if state.lower() not in known:
+        near = meant(state.lower(), known)
+        near = near if near.endswith("?") else f"; phases are {', '.join(phases)}"
+        raise Trouble(f"--state {state!r} is neither a state of Slurm nor a phase{near}", UNUSABLE)
 
 
 def _none(others: list[JobRow], user: str | None, *, everything: bool) -> str:

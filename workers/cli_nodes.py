@@ -97,7 +97,8 @@ def clear_node(config: Path | None, node: str, *, cluster: str | None, by: str, 
     if as_json:
         print_json(done)
         return
-    say(f"{name}/{node}: called well; {len(suspicions)} suspicions count no more")
+    past = {0: "nothing was suspected", 1: "the one suspicion counts no more"}
+    say(f"{name}/{node}: called well; {past.get(len(suspicions), f'{len(suspicions)} suspicions count no more')}")
     if exclusions:
         jobs = ", ".join(one.job_id for one in exclusions)
         say(f"still excluded from jobs {jobs} until their next restart")

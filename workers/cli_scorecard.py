@@ -57,7 +57,7 @@ def _span(text: str) -> timedelta:
 
 def _print_cases(card: Scorecard, since: str) -> None:
     more = "; older ones are left out, there are too many" if card.truncated else ""
-    say(f"{len(card.cases)} recommendations about {card.jobs} jobs within {since}{more}")
+    say(f"{_count(len(card.cases), 'recommendation')} about {_count(card.jobs, 'job')} within {since}{more}")
     table(
         ["CLASS", "ADVICE", "CASES", "SAME", "OTHER", "RIGHT", "WRONG", "UNPROVEN", "OPEN", "ON SUSPECT", "SAVED"],
         [
@@ -71,14 +71,9 @@ def _print_cases(card: Scorecard, since: str) -> None:
             for one in card.tallies
         ],
     )
-    known = (
-        f"the median of its own {card.reaction_measured} restarts"
-        if card.reaction_measured
-        else "assumed, it has restarted nothing yet"
-    )
     say(
         f"time that would have been saved: {_long(card.saved_s)}, from the failure until a person brought the job "
-        f"back, less {card.reaction_s:.0f} s for relight ({known})"
+        f"back, less {card.reaction_s:.0f} s for relight ({_reaction(card.reaction_measured)})"
     )
     wrong = [case for case in card.cases if case.judgement is Judgement.WRONG]
     for case in wrong[-MOST_WRONG:]:
@@ -98,11 +93,10 @@ def _print_harm(card: Scorecard) -> None:
     harm = card.harm
     if not harm.restarts:
         return
-    say(
-        f"relight's own restarts: {harm.restarts}, of which {harm.failed_again} failed again and burnt "
-        f"{harm.burnt_node_hours:.1f} node-hours; they waited {_long(harm.queue_wait_s)} in the queue, "
-        f"the longest {_long(harm.longest_wait_s)}"
-    )
+    again = f"{harm.failed_again} failed again without getting further and burnt {harm.burnt_node_hours:.1f} node-hours"
+    again = again if harm.failed_again else "none failed again without getting further"
+    longest = f", the longest {_long(harm.longest_wait_s)}" if harm.restarts > 1 else ""
+    say(f"relight's own restarts: {harm.restarts}; {again}; {_long(harm.queue_wait_s)} in the queue{longest}")
 
 
 def _print_trust(card: Scorecard) -> None:
@@ -110,10 +104,23 @@ def _print_trust(card: Scorecard) -> None:
     for one in card.trust:
         if not one.safe:
             say(f"not yet: {one.fault_class.value} in {one.cluster}/{one.partition or 'any partition'} ({one.why})")
+    if not card.trust:
+        return
     say(
         f"The rule: at least {LEAST_RIGHT} recommendations of {LEAST_JOBS} jobs that what happened next proves right, "
         "none that it proves wrong, and people did otherwise in at most half as many."
     )
+
+
+def _reaction(measured: int) -> str:
+    """How it is known what relight needs."""
+    if measured == 0:
+        return "assumed, it has restarted nothing yet"
+    return "as its own one restart took" if measured == 1 else f"the median of its own {measured} restarts"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _long(seconds: float) -> str:

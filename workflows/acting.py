@@ -23,6 +23,9 @@ with workflow.unsafe.imports_passed_through():
 KEEP_WATCH_S = 60
 """Longest watch over exclusions alone."""
 
+_DEMANDED = (Action.RESTART, Action.RELEASE)
+"""Steps that a person may demand."""
+
 
 class Acting(Ledger):
     """Steps of JobRecovery."""
@@ -244,7 +247,7 @@ class Acting(Ledger):
                 state.permit_wait = None
                 self._note(
                     c.EventKind.WATCHDOG,
-                    f"no permit ({answer.reason}): nothing is done, ordinary scheduling goes on",
+                    self._without_permit(decision.advice.action, answer.reason),
                     key=f"no-permit:{step_key}",
                     attempt=decision.advice.restart_count,
                 )
@@ -264,6 +267,11 @@ class Acting(Ledger):
                 continue
             state.look_again_at = workflow.now() + timedelta(seconds=1)
             return None
+
+    def _without_permit(self, action: Action, reason: str) -> str:
+        job = f"{self.state.cluster}-{self.state.job_id}"
+        again = f"; relight force {job} --action {action.value} asks again" if action in _DEMANDED else ""
+        return f"no permit ({reason}): nothing is done, and the job stays as Slurm has it{again}"
 
     async def _after_step(self, intent: Intent, result: c.StepResult) -> None:
         state = self.state

@@ -15,6 +15,10 @@ with workflow.unsafe.imports_passed_through():
     from recovery.records import Mode
     from workflows.ledger import Ledger
     from workflows.messages import Answer, ApproveRequest, ForceRequest, PauseRequest, parse
+    from workflows.state import Phase
+
+
+SOMEBODY = "somebody who gave no name"
 
 
 class Conversation(Ledger):
@@ -73,12 +77,12 @@ class Conversation(Ledger):
 
     def _heard(self, text: str, by: str) -> None:
         self._woken = True
-        self._note(c.EventKind.OPERATOR, text, by=by or "not told")
+        self._note(c.EventKind.OPERATOR, text, by=by or SOMEBODY)
 
     def _refused(self, what: str, why: str) -> None:
         """A signal has nobody to answer to: its refusal is recorded."""
         self._woken = True
-        self._note(c.EventKind.OPERATOR, f"refused {what}: {why}", by="not told")
+        self._note(c.EventKind.OPERATOR, f"refused {what}: {why}", by=SOMEBODY)
 
     @workflow.signal(name="observe", description="the sweep saw a change")
     def on_observe(self, raw: Any = None) -> None:
@@ -125,7 +129,7 @@ class Conversation(Ledger):
     @workflow.update(name="pause", description='leave the job alone: {"by", "reason"}')
     async def update_pause(self, raw: Any = None) -> Answer:
         request = _require(PauseRequest, raw)
-        return self._answer(self._pause(request, True))
+        return self._answer(self._pause(request, True), Phase.PAUSED)
 
     @update_pause.validator
     def check_pause(self, raw: Any = None) -> None:
@@ -161,8 +165,9 @@ class Conversation(Ledger):
         if refusal:
             raise ApplicationError(refusal, type="Refused")
 
-    def _answer(self, message: str) -> Answer:
-        return Answer(accepted=True, message=message, state=self.state.phase.value)
+    def _answer(self, message: str, phase: Phase | None = None) -> Answer:
+        """Names no phase where the next look tells what it will be: the present one is over."""
+        return Answer(accepted=True, message=message, state=phase.value if phase is not None else "")
 
     @workflow.query(name="state", description="all the workflow knows of the job")
     def query_state(self) -> dict[str, Any]:

@@ -1,13 +1,15 @@
 """What a job's comment asks for, and what happens to comments that are not ours, broken, or hostile."""
 
 import json
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.directive import Directive, parse_comment
-from recovery.records import Mode
+from recovery.directive import Directive, parse_comment, what_to_do
+from recovery.records import JobState, JobView, Mode
 
 
 def test_the_object_form_is_read() -> None:
@@ -123,8 +125,31 @@ def test_a_bad_directive_is_told_with_what_was_expected(comment: str, named: str
     assert read.opted_in
     assert named in read.error
     assert expected in read.error
-    assert "scontrol update" in read.error
     assert read.directive == Directive()
+
+
+@pytest.mark.parametrize(
+    ("job", "move"),
+    [
+        ({"state": JobState.RUNNING}, "until its owner corrects the comment: scontrol update jobid=7 comment="),
+        ({"state": JobState.PENDING}, "until its owner corrects the comment: scontrol update jobid=7 comment="),
+        (
+            {"state": JobState.FAILED},
+            "submit it anew with a corrected comment, or scontrol requeue 7 and, while it waits",
+        ),
+        (
+            {"state": JobState.FAILED, "requeue": False},
+            "it has ended and stays as it is: submit it anew with a corrected",
+        ),
+        ({"state": JobState.COMPLETED}, "it has finished, so there is nothing to do"),
+        ({"state": JobState.CANCELLED}, "it was cancelled, so there is nothing to do"),
+    ],
+)
+def test_what_can_be_done_about_a_bad_directive_depends_on_where_the_job_is(job: dict[str, Any], move: str) -> None:
+    view = JobView(cluster="prod", job_id="7", raw_id=7, looked_at=datetime.now(UTC), **job)
+    assert move in what_to_do(view)
+    if not view.requeue:
+        assert "scontrol" not in what_to_do(view)
 
 
 def test_broken_json_of_1024_bytes_and_deep_nesting_do_no_harm() -> None:

@@ -76,7 +76,7 @@ def test_clearing_ends_suspicions_and_asks_for_the_drains_end(
     words = ("node", "clear", "n02", "--by", "ops", "--reason", "new cable", "--config", str(config))
     told = relight(*words)
     assert told.code == 0
-    assert "1 suspicions count no more" in told.out
+    assert "the one suspicion counts no more" in told.out
     assert "still excluded from jobs 12345 until their next restart" in told.out
     assert "the worker returns it to service when it can" in told.out
     assert store.suspicions("prod") == ()

@@ -75,8 +75,10 @@ def test_what_would_have_been_wrong_is_named_and_keeps_it_off(relight: Relight, 
 def test_relights_own_restarts_have_their_costs_told(relight: Relight, store: AuditStore) -> None:
     failed(store, "1", JobState.FAILED, by="relight")
     told = relight("scorecard").out
-    assert "relight's own restarts: 1, of which 1 failed again and burnt 0.5 node-hours" in told
-    assert "the longest 3.0 min" in told
+    assert "relight's own restarts: 1; 1 failed again without getting further and burnt 0.5 node-hours" in told
+    assert "3.0 min in the queue\n" in told
+    assert "1 recommendation about 1 job within 30d" in told
+    assert "(as its own one restart took)" in told
 
 
 def test_what_is_older_does_not_count(relight: Relight, store: AuditStore) -> None:

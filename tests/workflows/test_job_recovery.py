@@ -432,12 +432,15 @@ async def test_pause_reaches_the_decision_and_resume_ends_it(client: Client, clu
     async with serving(client, script, cluster=cluster):
         handle = await start(client, cluster=cluster)
         await eventually(lambda: script.decided, "it looked")
-        await handle.execute_update("pause", {"by": "oncall", "reason": "debugging"})
+        said = await handle.execute_update("pause", {"by": "oncall", "reason": "debugging"})
+        assert said["state"] == "paused"
         await eventually(lambda: script.decided[-1].paused, "the pause is known")
         assert (await state_of(handle))["paused_by"] == "oncall"
-        await handle.execute_update("resume", {"by": "oncall"})
+        said = await handle.execute_update("resume")
+        assert (said["accepted"], said["state"]) == (True, "")  # the next look tells
         await eventually(lambda: not script.decided[-1].paused, "the pause is over")
-        assert script.told(c.EventKind.OPERATOR) == ["paused: debugging", "resumed"]
+        told = [(row.summary, row.by) for row in script.rows if row.kind == c.EventKind.OPERATOR]
+        assert told == [("paused: debugging", "oncall"), ("resumed", "somebody who gave no name")]
         await handle.terminate()
 
 
