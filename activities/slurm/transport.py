@@ -1,4 +1,4 @@
-"""How a request reaches the gate: as a local child process now, by another way behind the same Protocol later.
+"""How a request reaches the gate: as a local child process here, over SSH in `ssh.py`, behind the same Protocol.
 
 A transport carries words and bytes. It must not interpret them, and must leave no child behind.
 """
