@@ -27,6 +27,8 @@ class GateTransport(Protocol):
         """Raises SlurmTimeout when no answer came in time, GateBroken when the gate cannot be run."""
         ...
 
+    async def close(self) -> None: ...
+
 
 class LocalGate:
     """Runs the gate as a child process of this one, on a machine where Slurm's commands work.
@@ -71,3 +73,6 @@ class LocalGate:
             said = err.decode("utf-8", "replace").strip()[-300:]
             raise GateBroken(f"the gate answered nothing to '{' '.join(words[:2])}' (exit {child.returncode}): {said}")
         return out
+
+    async def close(self) -> None:
+        """Nothing stays between calls."""
