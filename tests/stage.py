@@ -56,9 +56,10 @@ class Stage:
         prometheus: Mapping[str, Any] | None = None,
         telemetry: Mapping[str, Any] | None = None,
         sees_files: bool = True,
+        ssh: Mapping[str, Any] | None = None,
         **slurm: Any,
     ) -> None:
-        """`policy`: numbers of the default policy; `policies`: other policies by name; `gate`, `path`: settings of the
+        """`policy`: numbers of the default policy; `policies`: others by name; `gate`, `path`, `ssh`: settings of the
         cluster; `prometheus`: of metrics; `telemetry`: that section; `sees_files` False: the worker runs where the
         users' folders are not mounted; the rest is Slurm's."""
         self.slurm = SlurmCluster(
@@ -76,6 +77,7 @@ class Stage:
         self._database, self._gate, self._path = database, dict(gate or {}), path
         self._prometheus = dict(prometheus or {})
         self._telemetry, self._sees_files = dict(telemetry or {}), sees_files
+        self._ssh = dict(ssh or {})
         self._worker: subprocess.Popen[bytes] | None = None
         self._kept = False
         self._store: AuditStore | None = None
@@ -155,6 +157,7 @@ class Stage:
                             "slurm_conf": self.slurm.env["SLURM_CONF"],
                             "gate": {"dir": str(home / "gate"), "ceiling": 1000, **self._gate},
                             **({"path": self._path} if self._path else {}),
+                            **({"ssh": self._ssh} if self._ssh else {}),
                         }
                     },
                 }

@@ -20,7 +20,7 @@ def run_worker(config: Path | None) -> None:
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
-    for chatty in ("alembic", "httpx"):
+    for chatty in ("alembic", "asyncssh", "httpx"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     logging.getLogger("temporalio.activity").addFilter(without_stack_of_the_cancelled)
     os.umask(os.umask(0o027) | 0o027)  # what it writes holds lines of jobs' logs: nobody else may read it

@@ -18,6 +18,7 @@ from recovery.yaml_lines import Lines, Problem, dotted, read_lines
 from workers.settings_attribution import AttributionSettings, ChatSettings, MaskSettings, ServiceSettings
 from workers.settings_logs import LogsSettings
 from workers.settings_prometheus import PrometheusSettings
+from workers.settings_ssh import SshSettings
 
 CONFIG_VARIABLE = "RELIGHT_CONFIG"
 PREFIX = "RELIGHT_"
@@ -134,6 +135,8 @@ class ClusterSettings(_Section):
     path: str | None = None
     """PATH with Slurm's commands; left out: the worker's own."""
     gate: GateSettings = GateSettings()
+    ssh: SshSettings | None = None
+    """Reach the cluster over SSH; left out: Slurm's commands work on the worker's own machine."""
     node_check: NodeCheckSettings | None = None
     """Checks drained nodes; left out: they come back after their time, or when a person clears them."""
 

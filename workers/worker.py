@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import importlib.util
 import logging
-import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -31,13 +30,13 @@ from activities.looking import LookingActivities
 from activities.recording import RecordingActivities
 from activities.site import NodeCheck, PolicySource, Site
 from activities.slurm.client import SlurmClient
-from activities.slurm.transport import LocalGate
 from activities.stepping import SteppingActivities
 from activities.sweeping import SweepingActivities
 from recovery.faults.catalogue import Catalogue, CatalogueError
 from recovery.policy_file import PolicyFileError
 from workers.attribution import attributors
 from workers.connect import TemporalAway, connect
+from workers.gates import gate_of
 from workers.namespace import check_namespace
 from workers.sandbox import runner
 from workers.settings import ConfigError, Settings
@@ -109,6 +108,8 @@ async def _serve(settings: Settings) -> None:
         watch.close()
     for logs in site.logs.values():
         await logs.source.close()
+    for name in settings.clusters:
+        await site.client(name).close()
     site.store.close()
 
 
@@ -128,7 +129,7 @@ def _site(settings: Settings) -> Site:
         raise CannotServe(f"{problem.filename}: {problem.strerror}; check policy_file and evidence_dir") from None
     return Site(
         store=store,
-        clients={name: SlurmClient(name, _gate(settings, name)) for name in settings.clusters},
+        clients={name: SlurmClient(name, gate_of(settings, name)) for name in settings.clusters},
         policies=policies,
         catalogue=catalogue,
         evidence_dir=settings.evidence_dir,
@@ -142,27 +143,6 @@ def _site(settings: Settings) -> Site:
             if (check := cluster.node_check) is not None
         },
     )
-
-
-def _gate(settings: Settings, name: str) -> LocalGate:
-    """The gate of one cluster, as a child process on this machine."""
-    cluster = settings.clusters[name]
-    folder = settings.gate_dir(name)
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-    except OSError as problem:
-        log.warning("the gate's folder %s cannot be made (%s): every change will be refused", folder, problem.strerror)
-    env = {
-        "PATH": cluster.path or os.environ.get("PATH", os.defpath),
-        "RELIGHT_GATE_DIR": str(folder),
-        "RELIGHT_GATE_CEILING": str(cluster.gate.ceiling),
-        "RELIGHT_GATE_DRAIN_CEILING": str(cluster.gate.drain_ceiling),
-    }
-    if cluster.slurm_conf is not None:
-        env["SLURM_CONF"] = str(cluster.slurm_conf)
-    elif os.environ.get("SLURM_CONF"):
-        env["SLURM_CONF"] = os.environ["SLURM_CONF"]
-    return LocalGate(python=cluster.gate.python, env=env, timeout_s=cluster.gate.timeout_s)
 
 
 def _workers(client: Client, site: Site, settings: Settings) -> list[Worker]:

@@ -349,8 +349,9 @@ class AuditStore:
         at = now or datetime.now(UTC)
 
         def save(connection: Any) -> None:
-            permits.lock_cluster(connection, cluster, at)
-            values = {"facts": facts.model_dump(mode="json"), "updated_at": at}
+            known = permits.lock_cluster(connection, cluster, at)["facts"]
+            nodes = list(facts.nodes) or known.get("nodes", [])  # read apart from the rest
+            values = {"facts": {**facts.model_dump(mode="json"), "nodes": nodes}, "updated_at": at}
             connection.execute(update(clusters).where(clusters.c.cluster == cluster).values(**values))
 
         self._database.write(save)

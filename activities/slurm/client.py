@@ -31,6 +31,10 @@ class SlurmClient:
         self.cluster = cluster
         self._transport = transport
 
+    async def close(self) -> None:
+        """Ends a connection to a far gate."""
+        await self._transport.close()
+
     # -------------------------------------------------------------------------------------------- looking
 
     async def ping(self) -> None:

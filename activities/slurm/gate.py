@@ -25,10 +25,15 @@ ID is `123` or `12_3`; COUNT is Slurm's restart count that the change is meant f
 machine's clock. Every change takes --dry-run. Settings come from the JSON file named by RELIGHT_GATE_CONFIG (default
 /etc/relight/gate.json: {"dir": …, "ceiling": …, "drain_ceiling": …, "path": …}) and RELIGHT_GATE_DIR,
 RELIGHT_GATE_CEILING, RELIGHT_GATE_DRAIN_CEILING. A file called STOP in that folder refuses every change.
+
+`gate.py --forced` as a key's forced command takes the request from SSH_ORIGINAL_COMMAND, `relight-gate CODE`;
+`--encoded CODE` takes it from its words. CODE is the list of words above in JSON, in URL-safe base 64: no character of
+it means anything to a shell.
 """
 
 # ruff: noqa: B905 - zip(strict=) is newer than Python 3.6
 
+import base64
 import errno
 import fcntl
 import json
@@ -47,6 +52,7 @@ DBD_LIMIT_S = 15.0
 CALL_LIMIT_S = 100.0  # all of one call
 LOCK_LIMIT_S = 20.0
 MAX_OUTPUT = 64 * 1024 * 1024
+MAX_REQUEST = 1024 * 1024
 MAX_TEXT = 8192  # longest text passed on; what a user typed is cut there
 MAX_NODE_LIST = 65536
 MIN_START_IN_S = 5  # an earlier start meets the old run's revoked credential
@@ -61,6 +67,7 @@ JOB_ID = re.compile(r"[1-9][0-9]{0,9}(_[0-9]{1,10})?\Z")
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 NUMBER = re.compile(r"[0-9]{1,11}\Z")
 WORD = re.compile(r"[A-Za-z_]{1,32}\Z")
+FORCED = re.compile(r"relight-gate ([A-Za-z0-9_=-]+)\Z")
 SIGNATURE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 USER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
 
@@ -188,8 +195,25 @@ OPTIONS: Dict[str, Tuple[Optional[Callable[[str], Any]], str]] = {
 
 
 def request_words(argv: Sequence[str]) -> List[str]:
-    """The words of the request. The one place to change when a forced command brings them in its environment."""
+    """The words of the request, also as a forced command brings them in its environment."""
+    if len(argv) == 1 and argv[0] == "--forced":
+        asked = FORCED.match(os.environ.get("SSH_ORIGINAL_COMMAND", ""))
+        if asked is None:
+            raise Refusal("bad_request", "this key runs relight's gate and nothing else: expected `relight-gate CODE`")
+        return decoded(asked.group(1))
+    if len(argv) == 2 and argv[0] == "--encoded":
+        return decoded(argv[1])
     return list(argv)
+
+
+def decoded(code: str) -> List[str]:
+    try:
+        words = json.loads(base64.b64decode(code[:MAX_REQUEST].encode("ascii"), b"-_", validate=True).decode("utf-8"))
+    except ValueError:
+        words = None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise Refusal("bad_request", "the request %r cannot be read: expected a JSON list in base 64" % code[:40])
+    return words
 
 
 def parse(words: Sequence[str]) -> Words:

@@ -1,4 +1,4 @@
-"""How a request reaches the gate: as a local child process now, by another way behind the same Protocol later.
+"""How a request reaches the gate: as a local child process here, over SSH in `ssh.py`, behind the same Protocol.
 
 A transport carries words and bytes. It must not interpret them, and must leave no child behind.
 """
@@ -26,6 +26,8 @@ class GateTransport(Protocol):
     async def call(self, words: Sequence[str]) -> bytes:
         """Raises SlurmTimeout when no answer came in time, GateBroken when the gate cannot be run."""
         ...
+
+    async def close(self) -> None: ...
 
 
 class LocalGate:
@@ -71,3 +73,6 @@ class LocalGate:
             said = err.decode("utf-8", "replace").strip()[-300:]
             raise GateBroken(f"the gate answered nothing to '{' '.join(words[:2])}' (exit {child.returncode}): {said}")
         return out
+
+    async def close(self) -> None:
+        """Nothing stays between calls."""

@@ -134,10 +134,14 @@ def test_a_quiet_job_adds_nothing_to_its_history(stage: Stage) -> None:
 
 
 def test_a_job_whose_workflow_was_terminated_is_taken_up_at_its_next_change(stage: Stage) -> None:
-    job = stage.slurm.submit("alice", "#!/bin/bash\nsleep 8\nexit 9\n", comment="relight", name="orphan")
+    ends = stage.slurm.home("alice") / "orphan-ends"
+    script = f"#!/bin/bash\nuntil [ -e {ends} ]; do sleep 0.2; done\nrm {ends}\nexit 9\n"
+    job = stage.slurm.submit("alice", script, comment="relight", name="orphan")
     stage.until(lambda: stage.events(job, EventKind.STATE, state="RUNNING"), "relight sees it run")
     ended = stage.temporal.run("workflow", "terminate", "--workflow-id", f"prod-{job}", "--reason", "by mistake")
     assert ended.returncode == 0, ended.stderr
+    ends.touch()
+    ends.chmod(0o666)
     stage.until(lambda: stage.events(job, EventKind.OUTCOME, kind="restarted"), "it is recovered all the same")
     assert [event.summary.split(":")[0] for event in stage.events(job, EventKind.OPENED)] == [
         "opened by the sweep",

@@ -184,5 +184,6 @@ def test_nothing_ever_changes_or_removes_an_event(store: AuditStore, cluster: st
 def test_facts_of_a_cluster_are_kept(store: AuditStore, cluster: str) -> None:
     assert store.facts(cluster) is None
     store.save_facts(cluster, ClusterFacts(min_job_age_s=20, requeue_exit=(7, 9)))
+    store.save_nodes(cluster, ("n01", "n02"))
     store.save_facts(cluster, ClusterFacts(min_job_age_s=30, requeue_exit=(7, 9)))
-    assert store.facts(cluster) == ClusterFacts(min_job_age_s=30, requeue_exit=(7, 9))
+    assert store.facts(cluster) == ClusterFacts(min_job_age_s=30, requeue_exit=(7, 9), nodes=("n01", "n02"))
