@@ -241,6 +241,7 @@ class SteppingActivities:
             body={"action": action.value, "done": False, "refused": kind.value},
         )
         await asyncio.to_thread(self._append, request, [event])
+        await self._not_excluded(request, set(request.exclude) - set(request.keep_excluded))
         return c.StepResult(done=False, refused=kind.value, message=message)
 
     async def _done(
@@ -284,6 +285,7 @@ class SteppingActivities:
             running = request.state is not None and not request.state.is_final and not request.stuck
             ended = (Attempt(number=request.restart_count, restarted_by="relight", ended_by_us=running),)
         await asyncio.to_thread(self._append, request, [event], ended)
+        await self._not_excluded(request, {*dropped, *request.give_up} - set(view.excluded))
         if action is Action.RESTART and not already:
             await asyncio.to_thread(self._take_down_log_ends, request, view)
         return c.StepResult(
@@ -295,6 +297,12 @@ class SteppingActivities:
             dropped=dropped,
             acted_at=acted_at,
         )
+
+    async def _not_excluded(self, request: c.StepRequest, nodes: set[str]) -> None:
+        """Nodes that the job is not kept off after all take nothing from the shares of the policy."""
+        if nodes:
+            store = self.site.store
+            await asyncio.to_thread(store.give_up_exclusions, request.cluster, request.job_id, sorted(nodes))
 
     def _take_down_log_ends(self, request: c.StepRequest, view: JobView) -> None:
         """With --open-mode=append the next attempt's log begins where the last one's ends."""

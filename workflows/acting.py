@@ -70,8 +70,11 @@ class Acting(Ledger):
         permit = await self._permit(step_key, decision, approved_by)
         if permit is None:
             return
-        if permit.withheld:  # an incident opened since the decision: no node of this job alone is to blame
+        if permit.withheld:  # an incident explains the fault, or the policy's shares are taken
             advice = advice.model_copy(update={"exclude": ()})
+        elif permit.left_out:
+            left = tuple(node for node in advice.exclude if node not in permit.left_out)
+            advice = advice.model_copy(update={"exclude": left})
         if evidence is not None:
             try:
                 await evidence
@@ -231,6 +234,8 @@ class Acting(Ledger):
             run_id=info.run_id,
         )
         while True:
+            last = decision.permit_wait_s == 0 or (give_up is not None and workflow.now() >= give_up)
+            request = request.model_copy(update={"last_ask": last})
             answer: c.PermitAnswer = await self._look(
                 c.PLAN, request, c.PermitAnswer, f"plan {decision.advice.action.value}, permit"
             )
