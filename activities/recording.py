@@ -57,8 +57,6 @@ class RecordingActivities:
             policy = policies.policy(advice.policy)
             affected, last_call, purged_at = await self._for_incidents(request, life, policy)
             now = datetime.now(UTC)
-            give_up = [first.at + timedelta(seconds=policy.permit_wait_s)] if first is not None else []
-            last = request.last_ask or any(now >= one for one in (*give_up, purged_at) if one is not None)
             permit = PermitRequest(
                 cluster=request.cluster,
                 step_key=request.step_key,
@@ -72,7 +70,7 @@ class RecordingActivities:
                 max_restarted_nodes_per_hour=policy.max_restarted_nodes_per_hour,
                 max_excluded_share=policy.max_excluded_share,
                 max_excluded_per_user=policy.max_excluded_per_user,
-                last_ask=last,
+                last_ask=request.last_ask or (purged_at is not None and now >= purged_at),
                 cluster_nodes=len(nodes),
                 exclusion_s=policy.exclude_expiry_s,
                 affected=affected,

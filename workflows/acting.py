@@ -234,7 +234,8 @@ class Acting(Ledger):
             run_id=info.run_id,
         )
         while True:
-            last = decision.permit_wait_s == 0 or (give_up is not None and workflow.now() >= give_up)
+            waits = state.permit_wait
+            last = decision.permit_wait_s == 0 or (waits is not None and workflow.now() >= waits.until)
             request = request.model_copy(update={"last_ask": last})
             answer: c.PermitAnswer = await self._look(
                 c.PLAN, request, c.PermitAnswer, f"plan {decision.advice.action.value}, permit"
