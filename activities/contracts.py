@@ -278,6 +278,7 @@ class PlanStep(Record):
     verdict: Verdict
     advice: Advice
     approved_by: str = ""
+    last_ask: bool = Field(default=False, description="it waits no longer: exclusions that do not fit are left out")
     workflow_id: str
     run_id: str
 
@@ -288,7 +289,9 @@ class PermitAnswer(Record):
     granted: bool
     until: Time | None = None
     reason: str = ""
-    withheld: bool = Field(default=False, description="granted without its exclusions: an incident explains the fault")
+    withheld: bool = Field(default=False, description="granted without any of its exclusions")
+    left_out: Nodes = Field(default=(), description="exclusions without which it is granted")
+    incident: str = Field(default="", description="id of the incident for which they are left out")
 
 
 class StepRequest(Record):

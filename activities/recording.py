@@ -22,7 +22,7 @@ from activities.telemetry.joblog import save_tail
 from recovery.attempts import with_attempts
 from recovery.incident_effects import Affected
 from recovery.policy_numbers import Policy
-from recovery.records import Action, Advice, Attempt, Verdict
+from recovery.records import Action, Advice, Attempt, Nodes, NodeView, Verdict
 from recovery.recurrence import INCIDENT, worth_remembering
 
 BY_PEOPLE = frozenset({"force", "parked"})
@@ -55,18 +55,22 @@ class RecordingActivities:
             current = next((attempt for attempt in life if attempt.number == advice.restart_count), None)
             policies = self.site.policies.current()
             policy = policies.policy(advice.policy)
-            affected, last_call = await self._for_incidents(request, life, policy)
+            affected, last_call, purged_at = await self._for_incidents(request, life, policy)
+            now = datetime.now(UTC)
             permit = PermitRequest(
                 cluster=request.cluster,
                 step_key=request.step_key,
                 job_id=request.job_id,
                 action=advice.action,
                 nodes=advice.exclude,
+                certain=_known_bad(request.verdict, nodes),
                 node_count=len(current.nodes) if current is not None else 0,
                 max_restarts_at_once=policy.max_restarts_at_once,
                 max_actions_per_hour=policy.max_actions_per_hour,
                 max_restarted_nodes_per_hour=policy.max_restarted_nodes_per_hour,
                 max_excluded_share=policy.max_excluded_share,
+                max_excluded_per_user=policy.max_excluded_per_user,
+                last_ask=request.last_ask or (purged_at is not None and now >= purged_at),
                 cluster_nodes=len(nodes),
                 exclusion_s=policy.exclude_expiry_s,
                 affected=affected,
@@ -74,11 +78,11 @@ class RecordingActivities:
                 forced=advice.rule in BY_PEOPLE,
                 pace_s=policies.policy("").incident_pace_s,
                 last_call=last_call,
-                now=datetime.now(UTC),
+                now=now,
             )
             answer = await asyncio.to_thread(self.site.store.permit, permit)
-            if answer.withheld:
-                await asyncio.to_thread(self._tell_withheld, request, answer)
+            if answer.left_out:
+                await asyncio.to_thread(self._tell_left_out, request, answer)
             if answer.until is not None:
                 await asyncio.to_thread(self._tell_waiting, request, answer, first, policy.permit_wait_s)
             elif answer.granted and first is not None:
@@ -87,8 +91,9 @@ class RecordingActivities:
 
     async def _for_incidents(
         self, request: c.PlanStep, attempts: Sequence[Attempt], policy: Policy
-    ) -> tuple[Affected, datetime]:
-        """What open incidents are compared with, and until when the job can wait for its turn."""
+    ) -> tuple[Affected, datetime, datetime | None]:
+        """What open incidents are compared with, until when the job can wait for its turn, and when Slurm is about to
+        forget it."""
         advice, now = request.advice, datetime.now(UTC)
         life = await asyncio.to_thread(self.site.store.life, request.life_id)
         ran = [one for one in attempts if one.number <= advice.restart_count and one.nodes]
@@ -99,21 +104,22 @@ class RecordingActivities:
             fault_class=request.verdict.fault_class,
         )
         last_call = now + timedelta(seconds=max(0, policy.permit_wait_s - SHORTLY_S))
+        purged_at: datetime | None = None
         if ran and ran[-1].number == advice.restart_count and ran[-1].end_time is not None:
             facts = await self.site.facts(request.cluster)
-            kept = timedelta(seconds=max(0, facts.min_job_age_s - policy.purge_margin_s))
-            last_call = min(last_call, ran[-1].end_time + kept)
-        return affected, last_call
+            purged_at = ran[-1].end_time + timedelta(seconds=max(0, facts.min_job_age_s - policy.purge_margin_s))
+            last_call = min(last_call, purged_at)
+        return affected, last_call, purged_at
 
-    def _tell_withheld(self, request: c.PlanStep, answer: c.PermitAnswer) -> None:
+    def _tell_left_out(self, request: c.PlanStep, answer: c.PermitAnswer) -> None:
         advice = request.advice
         event = c.NewEvent(
             key=f"withheld:{request.step_key}",
-            kind=c.EventKind.INCIDENT,
+            kind=c.EventKind.INCIDENT if answer.incident else c.EventKind.WATCHDOG,
             at=datetime.now(UTC),
             attempt=advice.restart_count,
-            summary=f"{', '.join(advice.exclude)} not excluded: {answer.reason}",
-            body={"step_key": request.step_key, "withheld": list(advice.exclude)},
+            summary=f"{', '.join(answer.left_out)} not excluded: {answer.reason}",
+            body={"step_key": request.step_key, "withheld": list(answer.left_out)},
         )
         self.site.tell(request, event)
 
@@ -305,6 +311,12 @@ def _wait_key(request: c.PlanStep) -> str:
 
 def _clock(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M:%SZ}"
+
+
+def _known_bad(verdict: Verdict, nodes: Sequence[NodeView]) -> Nodes:
+    """Nodes that are bad on a word that no user can write: a trusted witness's, or Slurm's own at this moment."""
+    told = {suspect.node for suspect in verdict.suspects if suspect.trusted}
+    return tuple(sorted(told | {node.name for node in nodes if node.state in {"DOWN", "ERROR"}}))
 
 
 def attempt_of_decision(number: int, verdict: Verdict) -> Attempt:

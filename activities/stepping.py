@@ -287,6 +287,7 @@ class SteppingActivities:
         await asyncio.to_thread(self._append, request, [event], ended)
         if action is Action.RELEASE:  # the others are under way until `settle` has seen them through
             await asyncio.to_thread(self.site.store.release_permit, request.step_key, _now())
+        await self._not_excluded(request, {*dropped, *request.give_up} - set(view.excluded))
         if action is Action.RESTART and not already:
             await asyncio.to_thread(self._take_down_log_ends, request, view)
         return c.StepResult(
@@ -298,6 +299,12 @@ class SteppingActivities:
             dropped=dropped,
             acted_at=acted_at,
         )
+
+    async def _not_excluded(self, request: c.StepRequest, nodes: set[str]) -> None:
+        """Nodes that the job is not kept off after all take nothing from the shares of the policy."""
+        if nodes:
+            store = self.site.store
+            await asyncio.to_thread(store.give_up_exclusions, request.cluster, request.job_id, sorted(nodes))
 
     def _take_down_log_ends(self, request: c.StepRequest, view: JobView) -> None:
         """With --open-mode=append the next attempt's log begins where the last one's ends."""

@@ -108,6 +108,7 @@ def default_of(schema: dict[str, Any]) -> str:
 UNITS = (
     ("node_hours", "node-hours"),
     ("_share", "share of all nodes"),
+    ("_per_user", "part of the share"),
     ("_per_day", "restarts"),
     ("restarts_at_once", "jobs"),
     ("actions_per_hour", "changes"),

@@ -193,7 +193,10 @@ class Policy(BaseModel):
     """Node-hours per hour that may be put at stake: nodes of all jobs of one cluster restarted within any hour. A job
     that is larger by itself is restarted when no other was."""
     max_excluded_share: Share = 0.1
-    """Share of the cluster's nodes that may be excluded from jobs by relight at the same time."""
+    """Share of the cluster's nodes that may be excluded from jobs by relight at the same time. Nodes that a trusted
+    witness calls bad are counted by themselves, so that what logs say never keeps one of them in."""
+    max_excluded_per_user: Share = 0.5
+    """Part of `max_excluded_share` that may be taken on the word of one user's jobs. At least one node."""
     exclude_expiry_s: Annotated[int, Field(strict=True, ge=600, le=30 * 24 * 3600)] = 24 * 3600
     """How long an exclusion counts; older ones are not renewed at the next restart."""
     suspect_window_s: Annotated[int, Field(strict=True, ge=600, le=365 * 24 * 3600)] = 7 * 24 * 3600

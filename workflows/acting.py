@@ -73,8 +73,11 @@ class Acting(Ledger):
         permit = await self._permit(step_key, decision, approved_by)
         if permit is None:
             return
-        if permit.withheld:  # an incident opened since the decision: no node of this job alone is to blame
+        if permit.withheld:  # an incident explains the fault, or the policy's shares are taken
             advice = advice.model_copy(update={"exclude": ()})
+        elif permit.left_out:
+            left = tuple(node for node in advice.exclude if node not in permit.left_out)
+            advice = advice.model_copy(update={"exclude": left})
         if evidence is not None:
             try:
                 await evidence
@@ -234,6 +237,9 @@ class Acting(Ledger):
             run_id=info.run_id,
         )
         while True:
+            waits = state.permit_wait
+            last = decision.permit_wait_s == 0 or (waits is not None and workflow.now() >= waits.until)
+            request = request.model_copy(update={"last_ask": last})
             answer: c.PermitAnswer = await self._look(
                 c.PLAN, request, c.PermitAnswer, f"plan {decision.advice.action.value}, permit"
             )

@@ -10,18 +10,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy import Connection, insert, select, update
 
-from activities.audit import incidents
-from activities.audit.records import Excluded, PermitRequest
+from activities.audit import exclusions, incidents
+from activities.audit.records import PermitRequest
 from activities.audit.tables import CLUSTER, JOB_ID, clusters, permits
 from activities.audit.text import name
 from activities.audit.trouble import KeyTaken
 from activities.contracts import PermitAnswer
 from recovery.incident_effects import explaining
 from recovery.incident_records import Incident
-from recovery.policy_numbers import nodes_of_share
-from recovery.records import Action, Nodes
+from recovery.records import Action
 
 SLOT = timedelta(minutes=10)
 """A permit counts as one of the restarts at once until it is released, and never longer than this."""
@@ -45,23 +44,23 @@ def permit(connection: Connection, request: PermitRequest) -> PermitAnswer:
                 f"step key {request.step_key!r} has a permit for job {held.job_id} on {held.cluster} already, "
                 f"so job {request.job_id} on {request.cluster} cannot use it"
             )
-        withheld = bool(request.nodes) and not held.nodes
-        return PermitAnswer(granted=True, reason="granted before", withheld=withheld)
+        return _granted(request.nodes, held.nodes, "granted before")
     away = incidents.held_off(connection, request)
     if away:
         return _wait(request.now + ASK_AGAIN, away)
-    shared = _shared_fault(connection, request)
+    asked, shared = request.nodes, _shared_fault(connection, request)
     if shared is not None:
         request = request.model_copy(update={"nodes": ()})
     paced = incidents.turn(connection, request)
     if paced is not None and paced[1] > request.now:
         return _wait(paced[1], f"takes its turn: {paced[0].summary} (incident {paced[0].id})")
     state = _situation(connection, request)
+    room = exclusions.room(connection, request)
     answer = (
         _restarts_at_once(request, state)
         or _actions_per_hour(request, state)
         or _nodes_per_hour(request, state)
-        or _excluded_share(request, state)
+        or _excluded_share(request, room)
     )
     if answer is not None:
         return answer
@@ -71,17 +70,24 @@ def permit(connection: Connection, request: PermitRequest) -> PermitAnswer:
             step_key=request.step_key,
             job_id=request.job_id,
             action=request.action.value,
-            nodes=list(request.nodes),
+            nodes=list(room.nodes),
+            certain=sorted(set(room.nodes) & set(request.certain)),
             node_count=request.node_count,
             granted_at=request.now,
             slot_until=request.now + SLOT if request.action in _COMES_BACK else None,
             released_at=None,
-            excluded_until=request.now + timedelta(seconds=request.exclusion_s) if request.nodes else None,
+            excluded_until=request.now + timedelta(seconds=request.exclusion_s) if room.nodes else None,
         )
     )
     if shared is None:
-        return PermitAnswer(granted=True)
-    return PermitAnswer(granted=True, withheld=True, reason=f"{shared.summary} (incident {shared.id})")
+        return _granted(asked, room.nodes, room.reason)
+    return _granted(asked, room.nodes, f"{shared.summary} (incident {shared.id})", incident=shared.id)
+
+
+def _granted(asked: Sequence[str], given: Sequence[str], reason: str, *, incident: str = "") -> PermitAnswer:
+    left_out = tuple(node for node in asked if node not in given)
+    withheld = bool(asked) and not given
+    return PermitAnswer(granted=True, withheld=withheld, left_out=left_out, reason=reason, incident=incident)
 
 
 def _shared_fault(connection: Connection, request: PermitRequest) -> Incident | None:
@@ -106,34 +112,6 @@ def void(connection: Connection, step_key: str, now: datetime) -> None:
     connection.execute(update(permits).where(mine).values(released_at=now, slot_until=None, **unused))
 
 
-def give_up(connection: Connection, cluster: str, job_id: str, nodes: Sequence[str]) -> None:
-    """Exclusions of one job that were relaxed: they count no more."""
-    mine = (permits.c.cluster == cluster) & (permits.c.job_id == job_id) & permits.c.excluded_until.is_not(None)
-    for row in connection.execute(select(permits.c.id, permits.c.nodes).where(mine).with_for_update()).all():
-        left = [node for node in row.nodes if node not in nodes]
-        if len(left) < len(row.nodes):
-            connection.execute(update(permits).where(permits.c.id == row.id).values(nodes=left))
-
-
-def excluded(connection: Connection, cluster: str | None, now: datetime) -> list[Excluded]:
-    """What jobs are kept away from now: of each job and node the exclusion that lasts longest."""
-    query = select(permits).where(permits.c.excluded_until > now)
-    if cluster is not None:
-        query = query.where(permits.c.cluster == cluster)
-    found: dict[tuple[str, str, str], Excluded] = {}
-    for row in connection.execute(query.order_by(permits.c.excluded_until)).mappings():
-        for node in row["nodes"]:
-            found[(row["cluster"], node, row["job_id"])] = Excluded(
-                cluster=row["cluster"],
-                node=node,
-                job_id=row["job_id"],
-                step_key=row["step_key"],
-                since=row["granted_at"],
-                until=row["excluded_until"],
-            )
-    return [found[key] for key in sorted(found)]
-
-
 def lock_cluster(connection: Connection, cluster: str, now: datetime) -> dict[str, Any]:
     """The cluster's row, created when missing and locked until the transaction ends."""
     query = select(clusters).where(clusters.c.cluster == cluster).with_for_update()
@@ -147,12 +125,11 @@ def lock_cluster(connection: Connection, cluster: str, now: datetime) -> dict[st
 @dataclass(frozen=True)
 class _Situation:
     """What counts now: ends of the slots, grants of the last hour (oldest first), nodes of the jobs that came back by
-    them, excluded nodes and until when."""
+    them."""
 
     slots: Sequence[datetime]
     grants: Sequence[datetime]
     nodes: Sequence[tuple[datetime, int]]
-    excluded: dict[str, datetime]
 
 
 def _situation(connection: Connection, request: PermitRequest) -> _Situation:
@@ -161,32 +138,19 @@ def _situation(connection: Connection, request: PermitRequest) -> _Situation:
         select(
             permits.c.granted_at,
             permits.c.slot_until,
-            permits.c.excluded_until,
-            permits.c.nodes,
             permits.c.action,
             permits.c.node_count,
         )
-        .where(
-            permits.c.cluster == request.cluster,
-            or_(permits.c.granted_at > now - _HOUR, permits.c.excluded_until > now),
-        )
+        .where(permits.c.cluster == request.cluster, permits.c.granted_at > now - _HOUR)
         .order_by(permits.c.granted_at)
     )
     found = connection.execute(query).all()
-    excluded: dict[str, datetime] = {}
-    for row in found:
-        if row.excluded_until is not None and row.excluded_until > now:
-            for node in row.nodes:
-                excluded[node] = max(row.excluded_until, excluded.get(node, row.excluded_until))
     return _Situation(
         slots=sorted(row.slot_until for row in found if row.slot_until is not None and row.slot_until > now),
-        grants=[row.granted_at for row in found if row.granted_at > now - _HOUR],
+        grants=[row.granted_at for row in found],
         nodes=[
-            (row.granted_at, row.node_count)
-            for row in found
-            if row.granted_at > now - _HOUR and row.action in {action.value for action in _COMES_BACK}
+            (row.granted_at, row.node_count) for row in found if row.action in {action.value for action in _COMES_BACK}
         ],
-        excluded=excluded,
     )
 
 
@@ -227,28 +191,13 @@ def _nodes_per_hour(request: PermitRequest, state: _Situation) -> PermitAnswer |
     )
 
 
-def _excluded_share(request: PermitRequest, state: _Situation) -> PermitAnswer | None:
-    share = request.max_excluded_share
-    added: Nodes = tuple(node for node in request.nodes if node not in state.excluded)
-    if share is None or not added:
+def _excluded_share(request: PermitRequest, room: exclusions.Room) -> PermitAnswer | None:
+    if room.granted:
         return None
-    if share <= 0:
-        return _denied("the policy allows no exclusions (max_excluded_share is 0)")
-    if request.cluster_nodes <= 0:
-        return _wait(request.now + ASK_AGAIN, f"the number of nodes of {request.cluster} is not known at the moment")
-    limit = max(1, nodes_of_share(share, request.cluster_nodes))  # a small cluster may avoid one node as well
-    if len(request.nodes) > limit:
-        return _denied(
-            f"{len(request.nodes)} nodes to exclude, of {request.cluster_nodes} on {request.cluster}, "
-            f"are more than the {limit} that max_excluded_share {share:g} allows"
-        )
-    if len(state.excluded) + len(added) <= limit:
-        return None
-    return _wait(
-        min(request.now + ASK_AGAIN, *state.excluded.values()),
-        f"{len(state.excluded)} nodes of {request.cluster} are excluded already; "
-        f"{len(added)} more would pass the {limit} that max_excluded_share {share:g} allows",
-    )
+    if room.hopeless:
+        return _denied(room.reason)
+    again = request.now + ASK_AGAIN
+    return _wait(min(again, room.next_end) if room.next_end is not None else again, room.reason)
 
 
 def _wait(until: datetime, reason: str) -> PermitAnswer:

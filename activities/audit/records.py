@@ -123,11 +123,14 @@ class PermitRequest(Record):
     job_id: str
     action: Action
     nodes: Nodes = Field(default=(), description="nodes that the step excludes")
+    certain: Nodes = Field(default=(), description="those of them that are bad on a word that no user can write")
     node_count: int = Field(default=0, description="nodes of the job")
     max_restarts_at_once: int | None = None
     max_actions_per_hour: int | None = None
     max_restarted_nodes_per_hour: int | None = None
     max_excluded_share: float | None = Field(default=None, ge=0, le=1)
+    max_excluded_per_user: float = Field(default=1, ge=0, le=1, description="part of that share for one user's jobs")
+    last_ask: bool = Field(default=False, description="it waits no longer: exclusions that do not fit are left out")
     cluster_nodes: int = Field(default=0, description="nodes the cluster has; 0: not known at the moment")
     exclusion_s: float = Field(
         default=86_400, description="the exclusions count for that long, or until the job closes"

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from activities.audit import drains, hindsight, incidents, lives, permits, suspicions, timeline, watching
+from activities.audit import drains, exclusions, hindsight, incidents, lives, permits, suspicions, timeline, watching
 from activities.audit.database import Database
 from activities.audit.engine import sqlite_file
 from activities.audit.records import (
@@ -294,12 +294,12 @@ class AuditStore:
 
     def give_up_exclusions(self, cluster: str, job_id: str, nodes: Sequence[str]) -> None:
         """Takes nodes out of the job's exclusions that count: they were relaxed."""
-        self._database.write(lambda c: permits.give_up(c, cluster, job_id, nodes))
+        self._database.write(lambda c: exclusions.give_up(c, cluster, job_id, nodes))
 
     def exclusions(self, cluster: str | None = None, now: datetime | None = None) -> list[Excluded]:
         """Nodes that jobs are kept away from now, by node and job."""
         at = now or datetime.now(UTC)
-        return self._database.read(lambda c: permits.excluded(c, cluster, at))
+        return self._database.read(lambda c: exclusions.excluded(c, cluster, at))
 
     # -------------------------------------------------------------------------------------------- nodes
 

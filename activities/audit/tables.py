@@ -178,6 +178,7 @@ class PermitRow(AuditTable, table=True):
     job_id: str = Field(sa_column=Column(Name(JOB_ID), nullable=False))
     action: str = Field(sa_column=Column(Words(32), nullable=False))
     nodes: list[str] = Field(sa_column=Column(Json(RECORD), nullable=False))
+    certain: list[str] | None = Field(sa_column=Column(Json(RECORD)))  # of them, on a word that no user can write
     node_count: int = Field(sa_column=Column(Integer, nullable=False))
     granted_at: datetime = Field(sa_column=Column(Utc, nullable=False))
     slot_until: datetime | None = Field(sa_column=Column(Utc))  # holds one of the restarts at once until then

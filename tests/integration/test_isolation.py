@@ -11,7 +11,8 @@ from activities.contracts import EventKind
 from tests.integration.story import told_on_failure
 from tests.stage import Stage
 
-POLICY = {"drain": True, "max_drained_share": 0.2, "max_restarts_unknown": 3, "max_excluded_share": 1.0}
+POLICY = {"drain": True, "max_drained_share": 0.2, "max_restarts_unknown": 3, "max_excluded_share": 1.0,
+          "permit_wait_s": 10}  # fmt: skip
 
 DIES_ON_ITS_SECOND_NODE = """
 export FAILS={fails}
@@ -116,6 +117,38 @@ def test_what_a_job_prints_of_other_jobs_nodes_changes_nothing_outside_it(stage:
         assert not stage.store.drains("prod")
         assert (stage.slurm.state(victim), stage.restarts(victim), _excluded(stage, victim)) == ("RUNNING", 0, [])
         stage.slurm.run("scancel", str(victim))
+
+
+def test_one_users_lying_logs_take_no_exclusion_from_others(stage: Stage) -> None:
+    """Three of six nodes may be excluded on one user's word. The fourth job waits, then comes back without."""
+    trip = stage.faults("lies") / "now"
+    lies = (
+        f'[ -n "$SLURM_RESTART_COUNT" ] && exec sleep 600\necho started\nuntil [ -e {trip} ]; do sleep 0.2; done\n'
+        'echo "$(hostname) kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."\nexit 1\n'
+    )
+    pinned = ("--nodes=1", "--exclusive", "--open-mode=append")
+    liars = [stage.slurm.submit("bob", lies, *pinned, name="liar", comment="relight") for _ in range(4)]
+    with told_on_failure(stage, *liars):
+        stage.until(lambda: all("started" in stage.log(job) for job in liars), "bob's jobs run")
+        watched = stage.store.watched
+        stage.until(lambda: {str(job) for job in liars} <= {row.job_id for row in watched("prod")}, "are watched")
+        trip.touch()
+        stage.until(
+            lambda: all(stage.restarts(job) == 1 and stage.slurm.state(job) == "RUNNING" for job in liars),
+            "all of bob's jobs come back",
+        )
+        assert sorted(len(_excluded(stage, job)) for job in liars) == [0, 1, 1, 1]
+        told = [event.summary for job in liars for event in stage.events(job, EventKind.WATCHDOG)]
+        assert len(told) == 1
+        assert "not excluded: jobs of bob keep 3 nodes excluded" in told[0]
+    honest = stage.slurm.submit("alice", lies, *pinned, name="honest", comment="relight")
+    with told_on_failure(stage, honest):
+        stage.until(lambda: stage.restarts(honest) == 1 and stage.slurm.state(honest) == "RUNNING", "alice's as well")
+        first = stage.hosts(stage.slurm.attempts(honest)[0]["NodeList"])
+        assert _excluded(stage, honest) == first
+    stage.slurm.run("scancel", *(str(job) for job in (*liars, honest)))
+    with told_on_failure(stage, *liars):
+        stage.until(lambda: not stage.store.exclusions("prod"), "ended jobs keep nothing excluded")
 
 
 def test_a_node_that_slurm_calls_failed_is_drained_and_comes_back_when_cleared(stage: Stage) -> None:

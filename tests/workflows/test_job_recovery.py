@@ -226,6 +226,27 @@ async def test_exclusions_that_the_permit_withholds_are_not_made(client: Client,
         await handle.terminate()
 
 
+async def test_exclusions_that_find_no_room_are_left_out_when_the_wait_is_over(client: Client, cluster: str) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    script = Scripted(
+        view=view(FAILED),
+        advise=lambda request: restart_when_failed(request, exclude=("n01", "n02")),
+        permits=[
+            c.PermitAnswer(granted=False, until=later, reason="10 nodes are excluded already"),
+            c.PermitAnswer(granted=True, left_out=("n02",), reason="10 nodes are excluded already"),
+        ],
+        permit_wait_s=1,
+    )
+    async with serving(client, script, cluster=cluster):
+        handle = await start(client, cluster=cluster)
+        await eventually(lambda: script.settled, "the restart is verified")
+        assert [plan.last_ask for plan in script.plans] == [False, True]
+        assert [(name, step.exclude) for name, step in script.steps] == [(c.RESTART, ("n01",))]
+        assert (await state_of(handle))["exclusions"] == ["n01"]
+        assert script.told(c.EventKind.WATCHDOG) == []
+        await handle.terminate()
+
+
 async def test_a_turn_is_waited_for_from_the_first_answer_on(client: Client, cluster: str) -> None:
     """An outage in which the permit could not even be asked for is no waiting for it."""
     turn = c.PermitAnswer(granted=False, until=datetime.now(UTC) + timedelta(seconds=1), reason="takes its turn")

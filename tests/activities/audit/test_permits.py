@@ -6,11 +6,16 @@ import pytest
 
 from activities.audit.permits import ASK_AGAIN, SLOT
 from activities.audit.store import AuditStore, KeyTaken
+from recovery.incident_effects import Affected
 from recovery.records import Action
-from tests.activities.audit.askers import ask, in_processes
+from tests.activities.audit.askers import ask, ask_within, in_processes
 from tests.activities.audit.samples import NOON, all_at_once, at, opened, request
 
 SLOT_S = SLOT.total_seconds()
+
+
+def excluded(store: AuditStore, cluster: str) -> list[str]:
+    return [one.node for one in store.exclusions(cluster, now=NOON)]
 
 
 def test_without_caps_everything_is_granted(store: AuditStore, cluster: str) -> None:
@@ -123,10 +128,18 @@ def test_no_more_nodes_are_excluded_than_the_share_allows(store: AuditStore, clu
     assert not store.permit(request(cluster, "6", nodes=("n6",), **share)).granted
 
 
-def test_more_exclusions_than_the_share_allows_at_all_are_denied(store: AuditStore, cluster: str) -> None:
-    answer = store.permit(request(cluster, "1", nodes=("a", "b", "c"), cluster_nodes=8, max_excluded_share=0.25))
-    assert (answer.granted, answer.until) == (False, None)
+def test_of_more_exclusions_than_the_share_allows_at_all_as_many_as_fit_are_made(
+    store: AuditStore, cluster: str
+) -> None:
+    many: dict[str, Any] = {"nodes": ("a", "b", "c"), "cluster_nodes": 8, "max_excluded_share": 0.25}
+    answer = store.permit(request(cluster, "1", **many))
+    assert (answer.granted, answer.withheld, answer.left_out) == (True, False, ("c",))
     assert "max_excluded_share" in answer.reason
+    again = store.permit(request(cluster, "1", **many))
+    assert (again.granted, again.left_out) == (True, ("c",)), "the same step is answered the same"
+    assert excluded(store, cluster) == ["a", "b"]
+    sure = store.permit(request(cluster, "2", certain=("a", "b", "c"), **many))
+    assert (sure.granted, sure.until) == (False, None), "no job starts on a node that is known to be bad"
 
 
 def test_a_small_cluster_may_avoid_one_node(store: AuditStore, cluster: str) -> None:
@@ -139,6 +152,74 @@ def test_an_unknown_number_of_nodes_is_waited_for(store: AuditStore, cluster: st
     blind = request(cluster, "1", nodes=("n1",), cluster_nodes=0, max_excluded_share=0.1)
     assert store.permit(blind).until == NOON + ASK_AGAIN
     assert store.permit(blind.model_copy(update={"nodes": ()})).granted
+
+
+def test_exclusions_of_a_job_that_has_ended_count_no_more(store: AuditStore, cluster: str) -> None:
+    share: dict[str, Any] = {"max_excluded_share": 0.01}
+    life = opened(store, cluster, "1").life_id
+    assert store.permit(request(cluster, "1", nodes=("n1",), **share)).granted
+    second = request(cluster, "2", nodes=("n2",), **share)
+    standing: list[tuple[str, str, bool]] = [
+        ("RUNNING", "watching", True),
+        ("FAILED", "recovering", True),
+        ("FAILED", "stopped", False),
+        ("PENDING", "watching", True),
+        ("CANCELLED", "left_alone", False),
+        ("COMPLETED", "finished", False),
+    ]
+    for state, phase, counts in standing:
+        store.append(cluster, "1", life, (), state=state, phase=phase)
+        assert excluded(store, cluster) == (["n1"] if counts else []), f"{state}, {phase}"
+        if counts:
+            assert not store.permit(second).granted, f"{state}, {phase}"
+    assert store.permit(second).granted
+
+
+def test_one_users_exclusions_take_a_part_of_the_share_only(store: AuditStore, cluster: str) -> None:
+    caps: dict[str, Any] = {"max_excluded_share": 0.1, "max_excluded_per_user": 0.3}  # ten of a hundred, three each
+    for job in range(4):
+        opened(store, cluster, f"a{job}")
+    alices: dict[str, Any] = caps | {"affected": Affected(user="alice")}
+    for job in range(3):
+        assert store.permit(request(cluster, f"a{job}", nodes=(f"n{job}",), **alices)).granted
+    fourth = request(cluster, "a3", nodes=("n8",), **alices)
+    answer = store.permit(fourth)
+    assert (answer.granted, answer.until) == (False, NOON + ASK_AGAIN)
+    assert "alice" in answer.reason
+    assert "max_excluded_per_user" in answer.reason
+    assert store.permit(request(cluster, "a3x", nodes=("n1", "n2"), **alices)).granted, "they are among hers already"
+    bobs: dict[str, Any] = caps | {"affected": Affected(user="bob")}
+    assert store.permit(request(cluster, "b", nodes=("n4", "n5", "n6"), **bobs)).granted
+    assert store.permit(fourth.model_copy(update={"certain": ("n8",)})).granted, "no word of hers"
+
+
+def test_what_logs_say_never_keeps_a_node_in_that_is_known_to_be_bad(store: AuditStore, cluster: str) -> None:
+    share: dict[str, Any] = {"max_excluded_share": 0.02}
+    assert store.permit(request(cluster, "1", nodes=("n1", "n2"), **share)).granted
+    assert not store.permit(request(cluster, "2", nodes=("n3",), **share)).granted
+    assert store.permit(request(cluster, "3", nodes=("n3", "n4"), certain=("n3", "n4"), **share)).granted
+    fifth = request(cluster, "4", nodes=("n5",), certain=("n5",), last_ask=True, **share)
+    assert store.permit(fifth).until == NOON + ASK_AGAIN, "their own share is taken as well"
+    assert store.permit(request(cluster, "5", nodes=("n4",), certain=("n4",), **share)).granted
+
+
+def test_who_has_waited_long_enough_goes_without_the_exclusions_that_do_not_fit(
+    store: AuditStore, cluster: str
+) -> None:
+    share: dict[str, Any] = {"max_excluded_share": 0.02, "last_ask": True}
+    assert store.permit(request(cluster, "1", nodes=("n1",), **share)).left_out == ()
+    answer = store.permit(request(cluster, "2", nodes=("n2", "n3"), **share))
+    assert (answer.granted, answer.withheld, answer.left_out) == (True, False, ("n3",))
+    none = store.permit(request(cluster, "3", nodes=("n4", "n5"), **share))
+    assert (none.granted, none.withheld, none.left_out) == (True, True, ("n4", "n5"))
+    assert "max_excluded_share" in none.reason
+    assert excluded(store, cluster) == ["n1", "n2"]
+    guard = store.permit(request(cluster, "4", Action.GUARD, nodes=("n4",), **share))
+    assert not guard.granted, "a guard without its exclusion would change nothing"
+    blind = store.permit(request(cluster, "5", nodes=("n4",), cluster_nodes=0, **share))
+    assert (blind.granted, blind.withheld) == (True, True)
+    forced = store.permit(request(cluster, "6", nodes=("n4",), forced=True, **share))
+    assert (forced.granted, forced.left_out) == (True, ()), "an operator's word is no log's"
 
 
 def test_exclusions_end_with_their_time_or_with_the_job(store: AuditStore, cluster: str) -> None:
@@ -184,3 +265,20 @@ def test_sixty_askers_in_four_processes_get_no_more_than_the_cap(store: AuditSto
     granted = in_processes(ask, [(url, cluster, f"p{number}", 15) for number in range(4)])
     keys = [key for keys in granted for key in keys]
     assert len(set(keys)) == len(keys) == 5  # five of a hundred nodes may be excluded
+
+
+def test_two_hundred_askers_of_one_user_get_no_more_than_its_part(store: AuditStore, url: str, cluster: str) -> None:
+    """Half of them wait no longer: they are restarted without what does not fit."""
+    caps: dict[str, Any] = {"max_excluded_share": 0.1, "max_excluded_per_user": 0.4, "now": NOON}
+    for number in range(4):
+        for asker in range(50):
+            opened(store, cluster, f"p{number}-{asker}")
+    caps |= {"affected": Affected(user="alice")}
+    told = in_processes(
+        ask_within, [(url, cluster, f"p{number}", 50, caps | {"last_ask": number % 2 == 0}) for number in range(4)]
+    )
+    answers = [answer for one in told for answer in one]
+    assert len(answers) == 200
+    assert sum(answer.granted and not answer.left_out for answer in answers) == 4
+    assert all(answer.granted for number in (0, 2) for answer in told[number])
+    assert len(excluded(store, cluster)) == 4

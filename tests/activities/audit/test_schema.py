@@ -20,7 +20,7 @@ from tests.activities.audit.test_outage import drop_tables
 from tests.services import MariaDBServer, PostgresServer
 
 TABLES = {*METADATA.tables, VERSION_TABLE}
-NEWEST = "0004"
+NEWEST = "0005"
 
 
 @pytest.fixture(params=["sqlite", "own_postgres", "own_mariadb"])
