@@ -95,7 +95,7 @@ def test_a_task_that_asks_not_to_be_restarted_is_heard_though_srun_was_killed(
 
 def test_a_heterogeneous_job_is_refused_with_the_reason(stage: Stage, jobs: dict[str, int]) -> None:
     told = advice(stage, jobs["het"], "heterogeneous")
-    assert "a requeue by the leader restarts all components" in told.summary
+    assert "restarts all its components" in told.summary
     assert told.body["action"] == "leave_alone"
     assert stage.events(jobs["het"], EventKind.STEP) == []
     counts = stage.slurm.run("squeue", "-h", "-t", "all", "-j", str(jobs["het"]), "-O", "RestartCnt").stdout

@@ -149,9 +149,13 @@ def test_only_the_failed_task_of_an_array_is_restarted(stage: Stage) -> None:
 
 
 def test_endings_that_are_no_fault_are_left_alone(stage: Stage) -> None:
-    done = stage.slurm.submit("alice", "#!/bin/bash\nsleep 3\n", comment="relight", name="done")
+    ends = stage.slurm.home("alice") / "done-ends"
+    script = f"#!/bin/bash\nuntil [ -e {ends} ]; do sleep 0.2; done\n"
+    done = stage.slurm.submit("alice", script, comment="relight", name="done")
     cancelled = stage.slurm.submit("alice", "#!/bin/bash\nsleep 300\n", comment="relight", name="cancelled")
-    stage.until(lambda: stage.events(cancelled, EventKind.STATE, state="RUNNING"), "relight sees it run")
+    for job in (done, cancelled):
+        stage.until(lambda job=job: stage.events(job, EventKind.STATE, state="RUNNING"), f"relight sees job {job} run")
+    ends.touch()
     stage.slurm.run("scancel", str(cancelled), user="alice")
     for job, state in ((done, "COMPLETED"), (cancelled, "CANCELLED")):
         stage.until(lambda job=job, state=state: stage.events(job, EventKind.STATE, state=state), f"{state} is seen")

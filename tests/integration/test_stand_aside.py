@@ -58,17 +58,17 @@ def _untouched(stage: Stage, job: int | str, restarts: int = 0) -> None:
     assert stage.events(job, EventKind.STEP) == []
 
 
-def _fails_when_told(stage: Stage, name: str) -> tuple[int, Callable[[], None]]:
-    """A job that opted in and runs until it is told to fail, however long the machine takes to see it run."""
+def _ends_when_told(stage: Stage, name: str, code: int = 9) -> tuple[int, Callable[[], None]]:
+    """A job that opted in and runs until it is told to end, however long the machine takes to see it run."""
     word = stage.slurm.home("alice") / f"{name}-fail"
-    script = f"#!/bin/bash\nuntil [ -e {word} ]; do sleep 0.2; done\nexit 9\n"
+    script = f"#!/bin/bash\nuntil [ -e {word} ]; do sleep 0.2; done\nexit {code}\n"
     return stage.slurm.submit("alice", script, comment="relight", name=name), word.touch
 
 
 @pytest.mark.parametrize("dependency", ["singleton", "afternotok"])
 def test_a_job_whose_dependent_started_is_not_restarted(stage: Stage, dependency: str) -> None:
     name = f"chain-{dependency}"
-    job, fail = _fails_when_told(stage, name)
+    job, fail = _ends_when_told(stage, name)
     how = dependency if dependency == "singleton" else f"{dependency}:{job}"
     child = stage.slurm.submit("alice", LIVES, f"--dependency={how}", name=name)
     _seen(stage, job, "RUNNING")
@@ -137,7 +137,9 @@ def test_a_job_cancelled_in_its_epilog_is_waited_for_without_accounting() -> Non
 
 
 def test_a_finished_job_is_not_restarted_even_when_an_operator_asks(stage: Stage) -> None:
-    job = stage.slurm.submit("alice", "#!/bin/bash\nsleep 4\n", comment="relight", name="finished")
+    job, end = _ends_when_told(stage, "finished", code=0)
+    _seen(stage, job, "RUNNING")
+    end()
     _advice(stage, job, "finished")
     asked = stage.relight("force", str(job), "--action", "restart", "--by", "oncall")
     assert asked.returncode == 0, asked.stderr
@@ -151,7 +153,7 @@ def test_a_suspended_jobs_silence_is_no_fault(stage: Stage) -> None:
     job = stage.train("alice", "suspended", nodes=2, steps=20, comment="relight", faults=faults, step_time=0.2)
     stage.until(lambda: stage.trained(job, 3), "it trains")
     stage.slurm.run("scontrol", "suspend", str(job), check=True)
-    assert "requeueing it would leave it held" in _advice(stage, job, "suspended").summary
+    assert "relight waits for whoever stopped it" in _advice(stage, job, "suspended").summary
     stage.slurm.run("scontrol", "resume", str(job), check=True)
     stage.slurm.wait_state(job, {"COMPLETED"})
     _advice(stage, job, "finished")
@@ -188,7 +190,7 @@ def test_a_job_that_its_owner_requeued_is_in_their_hands(stage: Stage) -> None:
     ],
 )
 def test_an_owner_can_call_relight_off_while_the_job_runs(stage: Stage, comment: str, rule: str, action: str) -> None:
-    job, fail = _fails_when_told(stage, f"veto-{rule}")
+    job, fail = _ends_when_told(stage, f"veto-{rule}")
     _seen(stage, job, "RUNNING")
     stage.slurm.run("scontrol", "update", f"jobid={job}", f"comment={comment}", user="alice", check=True)
     fail()

@@ -307,9 +307,10 @@ def test_a_worker_that_slept_over_its_restart_changes_nothing(stage: Stage, sabo
             stage.until(lambda: time.time() > planned + 61, "the step's deadline has passed")
             sabotage.wake_gate("restart", job)
         os.kill(sleeper, signal.SIGCONT)
-        later = stage.train("bob", f"{wakes}-later", nodes=1, steps=5, comment="relight", faults=faults)
+        later = stage.train("bob", f"{wakes}-later", nodes=1, steps=4000, comment="relight", faults=faults)
         with told_on_failure(stage, job, later):
-            stage.until(lambda: stage.events(later, EventKind.STATE, state="COMPLETED"), "relight goes on")
+            stage.until(lambda: stage.events(later, EventKind.STATE, state="RUNNING"), "relight goes on")
+        stage.slurm.run("scancel", str(later))
         _came_back_once(stage, sabotage, job, victim)
     finally:
         os.kill(sleeper, signal.SIGKILL)
