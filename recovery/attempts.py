@@ -61,6 +61,7 @@ def current_attempt(view: JobView, progress: Progress) -> Attempt:
         start_time=view.start_time if started else None,
         end_time=view.end_time if view.state.is_final else None,
         nodes=view.nodes if started else (),
+        gpus=view.gpus if started else None,
         excluded=view.excluded,
         exit_code=view.exit_code if view.state.is_final else 0,
         exit_signal=view.exit_signal if view.state.is_final else 0,

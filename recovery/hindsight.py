@@ -139,6 +139,8 @@ def judged(story: Story, told: Told, now: datetime) -> Case:
         if by_hand and follower is not None
         else (),
         waited_s=None if died_later else _waited(story, told, attempt, follower, happened),
+        gpus=story.gpus_of(attempt),
+        nodes=len(attempt.nodes) if attempt is not None else 0,
         burnt_node_hours=follower.node_hours if follower is not None and fate in {Fate.SAME, Fate.OTHER} else 0,
     )
 

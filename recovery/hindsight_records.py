@@ -74,6 +74,11 @@ class Story(Record):
     again: Submission | None = Field(default=None, description="the job submitted again, after its last failure")
     again_first: Attempt | None = Field(default=None, description="the first attempt of that job")
 
+    def gpus_of(self, attempt: Attempt | None) -> int | None:
+        """As Slurm told of that attempt, else of another: they are one and the same request."""
+        near = [attempt, *reversed(self.attempts)]
+        return next((one.gpus for one in near if one is not None and one.gpus is not None), None)
+
 
 class Case(Record):
     """One recommendation, judged."""
@@ -98,3 +103,5 @@ class Case(Record):
     excluded_by_hand: Nodes = Field(default=(), description="nodes it would have excluded, which a person excluded")
     waited_s: float | None = Field(default=None, description="from the failure until a person brought the job back")
     burnt_node_hours: float = Field(default=0, description="of the following attempt, where that failed again")
+    gpus: int | None = Field(default=None, description="of the job; None: Slurm did not tell any")
+    nodes: int = Field(default=0, description="of the attempt")

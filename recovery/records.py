@@ -218,6 +218,7 @@ class JobView(Record):
     min_nodes: int = 1
     min_cpus_node: int = 1
     num_cpus: int = 1
+    gpus: int | None = Field(default=None, description="of the whole job; None: Slurm does not tell")
     min_memory_mb: int = 0
     excluded: Nodes = ()
     required_nodes: Nodes = ()
@@ -376,6 +377,7 @@ class Attempt(Record):
     start_time: Time | None = None
     end_time: Time | None = None
     nodes: Nodes = ()
+    gpus: int | None = Field(default=None, description="of all nodes together; None: Slurm does not tell")
     excluded: Nodes = ()
     exit_code: int = 0
     exit_signal: int = 0
@@ -401,10 +403,15 @@ class Attempt(Record):
         return frozenset({self.exit_code, *(told.code for told in self.told_codes)})
 
     @property
-    def node_hours(self) -> float:
+    def hours(self) -> float:
+        """How long it ran; 0 while that is not known."""
         if self.start_time is None or self.end_time is None:
             return 0.0
-        return len(self.nodes) * max(0.0, (self.end_time - self.start_time).total_seconds()) / 3600
+        return max(0.0, (self.end_time - self.start_time).total_seconds()) / 3600
+
+    @property
+    def node_hours(self) -> float:
+        return len(self.nodes) * self.hours
 
 
 class Budget(Record):

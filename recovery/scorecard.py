@@ -25,6 +25,31 @@ LEAST_JOBS = 3
 """And so many jobs: five attempts of one job are one case told five times."""
 
 
+class Spent(Record):
+    """Time of what jobs run on. A job counts in one of the two: GPUs where Slurm tells of any, else nodes."""
+
+    gpu_hours: float = 0
+    node_hours: float = Field(default=0, description="of jobs of which Slurm tells no GPUs")
+
+    @classmethod
+    def of(cls, hours: float, gpus: int | None, nodes: int) -> Spent:
+        return cls(gpu_hours=hours * gpus) if gpus else cls(node_hours=hours * nodes)
+
+    @classmethod
+    def all(cls, several: Iterable[Spent]) -> Spent:
+        known = list(several)
+        return cls(gpu_hours=sum(one.gpu_hours for one in known), node_hours=sum(one.node_hours for one in known))
+
+    @property
+    def words(self) -> str:
+        """For people: GPU-hours, and node-hours named as such."""
+        nodes = f"{self.node_hours:.1f} node-hours"
+        if not self.gpu_hours:
+            return nodes
+        of_gpus = f"{self.gpu_hours:.1f} GPU-hours"
+        return f"{of_gpus} and {nodes} of jobs whose GPUs are not told" if self.node_hours else of_gpus
+
+
 class Tally(Record):
     """All cases of one class and action."""
 
@@ -39,6 +64,7 @@ class Tally(Record):
     open: int
     failed_again_on_suspects: int = Field(default=0, description="failed again on a node that was to be excluded")
     saved_s: float = Field(default=0, description="time that would have been saved")
+    saved: Spent = Field(default=Spent(), description="the same, for all that the jobs would have used")
 
 
 class Trust(Record):
@@ -60,7 +86,8 @@ class Harm(Record):
 
     restarts: int = 0
     failed_again: int = Field(default=0, description="ended by a fault without passing the best step so far")
-    burnt_node_hours: float = 0
+    burnt: Spent = Field(default=Spent(), description="by restarts that failed again")
+    burnt_node_hours: float = Field(default=0, description="the same in node-hours, of all jobs")
     queue_wait_s: float = Field(default=0, description="from the requeue until the start, all restarts together")
     longest_wait_s: float = 0
 
@@ -73,6 +100,7 @@ class Scorecard(Record):
     truncated: bool = Field(default=False, description="there were more: only the newest are counted")
     tallies: tuple[Tally, ...] = ()
     saved_s: float = 0
+    saved: Spent = Spent()
     reaction_s: float = ASSUMED_REACTION_S
     reaction_measured: int = Field(default=0, description="restarts behind reaction_s; 0: assumed")
     harm: Harm = Harm()
@@ -95,6 +123,7 @@ def scorecard(stories: Sequence[Story], *, since: datetime, until: datetime, tru
         truncated=truncated,
         tallies=tallies,
         saved_s=sum(one.saved_s for one in tallies),
+        saved=Spent.all(one.saved for one in tallies),
         reaction_s=reaction,
         reaction_measured=len(reactions),
         harm=_harm(stories, since),
@@ -146,6 +175,7 @@ def _tallies(cases: Sequence[Case], reaction_s: float) -> tuple[Tally, ...]:
             open=_count(group, Judgement.OPEN),
             failed_again_on_suspects=sum(bool(case.failed_again_on) for case in group),
             saved_s=sum(saved_s(case, reaction_s) for case in group),
+            saved=Spent.all(Spent.of(saved_s(case, reaction_s) / 3600, case.gpus, case.nodes) for case in group),
         )
         for (fault_class, action), group in sorted(groups.items(), key=lambda item: (item[0][0], item[0][1]))
     )
@@ -157,7 +187,7 @@ def _count(cases: Sequence[Case], judgement: Judgement) -> int:
 
 def _harm(stories: Sequence[Story], since: datetime) -> Harm:
     restarts = failed = 0
-    burnt, waits = 0.0, [0.0]
+    burnt, waits = list[tuple[Spent, float]](), [0.0]
     for story in stories:
         for attempt, after in _own_restarts(story):
             if (after.submit_time or attempt.end_time or since) < since:
@@ -167,11 +197,12 @@ def _harm(stories: Sequence[Story], since: datetime) -> Harm:
                 waits.append(max(0.0, (after.start_time - after.submit_time).total_seconds()))
             if _in_vain(story, after):
                 failed += 1
-                burnt += after.node_hours
+                burnt.append((Spent.of(after.hours, story.gpus_of(after), len(after.nodes)), after.node_hours))
     return Harm(
         restarts=restarts,
         failed_again=failed,
-        burnt_node_hours=burnt,
+        burnt=Spent.all(spent for spent, _ in burnt),
+        burnt_node_hours=sum(hours for _, hours in burnt),
         queue_wait_s=sum(waits),
         longest_wait_s=max(waits),
     )

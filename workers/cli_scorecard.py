@@ -72,8 +72,8 @@ def _print_cases(card: Scorecard, since: str) -> None:
         ],
     )
     say(
-        f"time that would have been saved: {_long(card.saved_s)}, from the failure until a person brought the job "
-        f"back, less {card.reaction_s:.0f} s for relight ({_reaction(card.reaction_measured)})"
+        f"time that would have been saved: {_long(card.saved_s)} ({card.saved.words}), from the failure until a person "
+        f"brought the job back, less {card.reaction_s:.0f} s for relight ({_reaction(card.reaction_measured)})"
     )
     wrong = [case for case in card.cases if case.judgement is Judgement.WRONG]
     for case in wrong[-MOST_WRONG:]:
@@ -93,7 +93,7 @@ def _print_harm(card: Scorecard) -> None:
     harm = card.harm
     if not harm.restarts:
         return
-    again = f"{harm.failed_again} failed again without getting further and burnt {harm.burnt_node_hours:.1f} node-hours"
+    again = f"{harm.failed_again} failed again without getting further and burnt {harm.burnt.words}"
     again = again if harm.failed_again else "none failed again without getting further"
     longest = f", the longest {_long(harm.longest_wait_s)}" if harm.restarts > 1 else ""
     say(f"relight's own restarts: {harm.restarts}; {again}; {_long(harm.queue_wait_s)} in the queue{longest}")

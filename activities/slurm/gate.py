@@ -433,7 +433,8 @@ def has_ended(row: Dict[str, bytes]) -> bool:
 # ------------------------------------------------------------------------------------------------ one look at one job
 
 SHOW_KEY = re.compile(
-    rb"(?:^|[ \n])(Priority|Requeue|Restarts|ExitCode|ReqNodeList|ExcNodeList|NumNodes|MinMemory(?:Node|CPU))=(\S*)"
+    rb"(?:^|[ \n])(Priority|Requeue|Restarts|ExitCode|ReqNodeList|ExcNodeList|NumNodes|MinMemory(?:Node|CPU)"
+    rb"|(?:Req|Alloc)?TRES|JOB_GRES)=(\S*)"
 )
 ALLOCATED = re.compile(rb"\n {5}Nodes=(\S+) CPU_IDs=")
 """Lines of `scontrol -d`. They tell all nodes of an attempt while NodeList shrinks to those that are COMPLETING."""

@@ -81,6 +81,7 @@ def job_view(cluster: str, raw: Raw) -> JobView:
         min_nodes=min_nodes,
         min_cpus_node=_first_number(row["MinCpus"]) or 1,
         num_cpus=num_cpus,
+        gpus=_gpus(show),
         min_memory_mb=memory,
         excluded=hostlist.expand(show.get("ExcNodeList", "")),
         required_nodes=hostlist.expand(show.get("ReqNodeList", "")),
@@ -94,6 +95,12 @@ def job_view(cluster: str, raw: Raw) -> JobView:
         stderr=show.get("StdErr", ""),
         looked_at=datetime.fromtimestamp(raw["at"], UTC),
     )
+
+
+def _gpus(show: Mapping[str, str]) -> int | None:
+    """Of the attempt, where Slurm tells: TRES name them where the site accounts for GPUs, JOB_GRES while it runs."""
+    told = (states.gpus(show.get(key, "")) for key in ("AllocTRES", "JOB_GRES", "TRES", "ReqTRES"))
+    return next((number for number in told if number is not None), None)
 
 
 def sweep_rows(raw: Raw) -> list[SweepRow]:

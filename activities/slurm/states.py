@@ -22,6 +22,7 @@ _FLAGS = {
     "STAGE_OUT": JobState.COMPLETING,
 }
 _CANCELLED_BY = re.compile(r"CANCELLED by ([0-9]+)\Z")
+_GPUS = re.compile(r"(?:gres/)?gpu(?::([^:=(]+))?[:=]([0-9]{1,7})(?:\(.*\))?")
 _EXIT = re.compile(r"([0-9]+):([0-9]+)\Z")
 _DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)\Z")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]?)n?c?\Z")
@@ -92,6 +93,18 @@ def mebibytes(text: str) -> int:
         return 0
     value = float(match.group(1)) * _MEBIBYTES[match.group(2)]
     return int(value) + (value > int(value))
+
+
+def gpus(tres: str) -> int | None:
+    """GPUs in `cpu=8,gres/gpu=8,gres/gpu:a100=8` (TRES) or `gpu:a100:8,gpu:2` (GRES). None: none are told."""
+    kinds: dict[str, int] = {}
+    for part in tres.split(","):
+        match = _GPUS.fullmatch(part.strip())
+        if match:
+            kinds[match.group(1) or ""] = kinds.get(match.group(1) or "", 0) + int(match.group(2))
+    if "/" in tres and "" in kinds:  # TRES tell the sum beside the kinds
+        return kinds[""]
+    return sum(kinds.values()) if kinds else None
 
 
 def optional(text: str) -> str:

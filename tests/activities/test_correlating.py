@@ -13,10 +13,12 @@ import pytest
 from activities import correlating
 from activities.audit.records import PermitRequest
 from activities.audit.store import AuditStore
+from activities.contracts import PermitAnswer
 from activities.correlating import Correlating
 from activities.site import Site
 from activities.slurm.answers import SweepRow
 from activities.slurm.errors import SlurmctldAway
+from recovery.incident_effects import Affected
 from recovery.incident_records import Failure, Incident, IncidentKind, Sign
 from recovery.policy_file import PolicyFile, parse
 from recovery.records import Action, FaultClass, JobState, Nodes, NodeView
@@ -153,6 +155,78 @@ async def test_nodes_drained_after_our_restarts_are_told_and_others_are_not(
     await sweep.after_sweep(site.name, now(), [RUNNING], [])
     (incident,) = site.store.open_incidents(site.name)
     assert (incident.kind, incident.nodes) == (IncidentKind.OURSELVES, ("n1", "n2"))
+
+
+def asks(site: FakeSite, job: str, *nodes: str, **affected: Any) -> PermitAnswer:
+    """What a restart that would exclude these nodes is answered."""
+    return site.store.permit(
+        PermitRequest(
+            cluster=site.name,
+            step_key=f"{site.name}-{job}-asks",
+            job_id=job,
+            action=Action.RESTART,
+            nodes=nodes,
+            affected=Affected(**affected),
+            now=now(),
+        )
+    )
+
+
+async def test_jobs_that_fail_on_one_switch_keep_their_nodes(site: FakeSite, sweep: Correlating) -> None:
+    site.switches = {"leaf1": ("n1", "n2", "n3"), "leaf2": ("n9",)}
+    for number in (1, 2, 3):
+        gone = failure(number, state=JobState.NODE_FAIL, signs=())
+        await sweep.after_sweep(site.name, now(), [RUNNING], [gone])
+    (incident,) = site.store.open_incidents(site.name)
+    assert (incident.kind, incident.cause, incident.jobs) == (IncidentKind.SWITCH, "leaf1", 3)
+    told = {"signature": "scheduler.node_fail", "fault_class": FaultClass.HARDWARE, "user": "u1"}
+    answer = asks(site, "1", "n1", nodes=("n1",), **told)
+    assert (answer.granted, answer.withheld, answer.incident) == (True, True, incident.id)
+    elsewhere = asks(site, "9", "n9", nodes=("n9",), **told)
+    assert elsewhere.left_out == (), "another switch is not part of it"
+
+
+async def test_a_switch_on_which_others_go_on_is_no_incident(site: FakeSite, sweep: Correlating) -> None:
+    site.switches = {"leaf1": ("n1", "n2", "n3", "n9")}
+    others = [RUNNING._replace(job_id=str(number), raw_id=number) for number in (9, 10, 11)]
+    await sweep.after_sweep(site.name, now(), others, [failure(n, signs=()) for n in (1, 2, 3)])
+    assert opened(site) == []
+
+
+async def test_jobs_that_fail_on_nodes_in_maintenance_are_one_incident(site: FakeSite, sweep: Correlating) -> None:
+    site.found = (
+        NodeView(name="n1", state="IDLE", flags=("MAINTENANCE",)),
+        NodeView(name="n2", state="MIXED", flags=("MAINT", "DRAIN")),
+        NodeView(name="n3", state="ALLOCATED", flags=("MAINTENANCE",)),
+        NodeView(name="n4", state="IDLE"),
+    )
+    await sweep.after_sweep(site.name, now(), [RUNNING], [failure(n, signs=()) for n in (1, 2, 4)])
+    assert opened(site) == [], "two of them only"
+    await sweep.after_sweep(site.name, now(), [RUNNING], [failure(3, signs=())])
+    (incident,) = site.store.open_incidents(site.name)
+    assert (incident.kind, incident.jobs, incident.nodes) == (IncidentKind.MAINTENANCE, 3, ("n1", "n2", "n3"))
+    broken = {"signature": "xid.79", "fault_class": FaultClass.HARDWARE}
+    answer = asks(site, "1", "n1", nodes=("n1",), **broken)
+    assert (answer.granted, answer.withheld, answer.incident) == (True, True, incident.id)
+    assert asks(site, "4", "n4", nodes=("n4",), **broken).left_out == ()
+
+
+async def test_while_our_own_restarts_leave_what_cannot_be_killed_nothing_is_restarted(
+    site: FakeSite, sweep: Correlating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(correlating, "KILLS_EVERY_S", 0.0)
+    site.store.tell_failures(site.name, [failure(n, state=JobState.RUNNING, signs=()) for n in (1, 2)])
+    assert asks(site, "1").granted
+    assert asks(site, "2").granted
+    site.found = (NodeView(name="n1", state="IDLE", flags=("DRAIN",), reason="Kill task failed"),)
+    await sweep.after_sweep(site.name, now(), [RUNNING], [])
+    assert opened(site) == [], "one node is an accident"
+    site.found += (NodeView(name="n2", state="IDLE", flags=("DRAIN",), reason="Kill task failed"),)
+    await sweep.after_sweep(site.name, now(), [RUNNING], [])
+    assert opened(site) == [(IncidentKind.OURSELVES, False)]
+    answer = asks(site, "3")
+    assert not answer.granted
+    assert "Kill task failed" in answer.reason
 
 
 async def test_nodes_that_cannot_be_read_keep_nobody_from_being_compared(site: FakeSite, sweep: Correlating) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recovery.hindsight import GRACE, chosen, judged, submitted_again
 from recovery.hindsight_records import Case, Judgement, Next, Story, Submission, Told
 from recovery.records import Action, Advice, Attempt, FaultClass, JobState, Mode
-from recovery.scorecard import ASSUMED_REACTION_S, LEAST_RIGHT, scorecard
+from recovery.scorecard import ASSUMED_REACTION_S, LEAST_RIGHT, Spent, scorecard
 from tests.recovery.situations import CLUSTER, T0, at, attempt
 
 RIGHT, WRONG, UNPROVEN, OPEN = Judgement
@@ -200,6 +200,21 @@ def test_harm_is_what_relights_own_restarts_burnt_and_waited() -> None:
     harm = scorecard([ours, good(2)], since=T0, until=LATER).harm
     assert (harm.restarts, harm.failed_again, harm.burnt_node_hours) == (1, 1, 2)
     assert (harm.queue_wait_s, harm.longest_wait_s) == (100, 100)
+    assert harm.burnt == Spent(node_hours=2), "Slurm tells of no GPUs"
+
+
+def test_gpu_hours_are_told_of_jobs_whose_gpus_slurm_tells() -> None:
+    again = failed(1, start_time=at(1100), end_time=at(1100 + 1800))
+    ours = story(failed(restarted_by="relight", gpus=32), again, advice=told(mode=Mode.ACT))
+    other = story(failed(restarted_by="relight"), again, advice=told(mode=Mode.ACT), life=life(2))
+    card = scorecard([ours, other], since=T0, until=LATER)
+    assert (card.harm.burnt, card.harm.burnt_node_hours) == (Spent(gpu_hours=16, node_hours=2), 4)
+    assert card.harm.burnt.words == "16.0 GPU-hours and 2.0 node-hours of jobs whose GPUs are not told"
+    by_hand = story(failed(restarted_by="other", gpus=36), WENT_WELL, advice=told())
+    card = scorecard([by_hand], since=T0, until=LATER)
+    assert card.saved == card.tallies[0].saved
+    assert (round(card.saved.gpu_hours, 6), card.saved.node_hours) == (3.9, 0), "390 s of 36 GPUs"
+    assert card.saved.words == "3.9 GPU-hours"
 
 
 def test_without_records_there_is_nothing_to_tell() -> None:

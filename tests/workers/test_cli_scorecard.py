@@ -56,6 +56,7 @@ def test_a_class_that_proved_right_is_safe_to_turn_on(relight: Relight, store: A
     row = next(line for line in told.splitlines() if line.startswith("hardware"))
     assert row.split() == ["hardware", "restart", "5", "5", "0", "5", "0", "0", "0", "0", "5.0", "h"]
     assert "10 s for relight (assumed" in told
+    assert "(0.0 node-hours)" in told, "nothing is known of their nodes"
     assert "safe to turn on act for: hardware in prod/gpu (5 cases of 5 jobs, none wrong)" in told
     card = relight("scorecard", "--json", "--cluster", "prod", "--since", "3h").json
     assert [(one["fault_class"], one["safe"]) for one in card["trust"]] == [("hardware", True)]

@@ -51,6 +51,20 @@ def test_a_restarted_job(release: str) -> None:
     assert (job.stdout, job.stderr) == ("/cluster/jobs/alice/train-101.out",) * 2
 
 
+def test_gpus_are_those_that_slurm_tells_of_the_whole_job(release: str) -> None:
+    assert view(release, "101").gpus is None
+    row = rows(release)["101"]
+    shown = sample(release, "show-job-101.txt")
+    for told in (
+        shown.replace(b"node=2,", b"node=2,gres/gpu=16,"),
+        shown.replace(b"\n   MinCPUs", b"\n   JOB_GRES=gpu:16\n   MinCPUs"),
+    ):
+        show = gate.read_show(told, row)
+        assert show is not None
+        raw: dict[str, Any] = {"id": "101", "row": gate.texts(row), "show": show, "base": "RUNNING", "at": 1795990100.0}
+        assert parse.job_view("prod", raw).gpus == 16
+
+
 def test_a_forged_name_and_comment_change_no_field(release: str) -> None:
     job = view(release, "102")
     assert (job.name, job.comment) == (FORGED, "a=b | c\n   StdOut=/etc/passwd")

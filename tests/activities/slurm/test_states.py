@@ -80,6 +80,23 @@ def test_exit_codes_of_a_setting_are_bounded() -> None:
     assert exit_codes("250-999999999") == (250, 251, 252, 253, 254, 255)
 
 
+@pytest.mark.parametrize(
+    ("told", "gpus"),
+    [
+        ("cpu=64,mem=1T,node=2,billing=64,gres/gpu=16,gres/gpu:a100=16", 16),
+        ("cpu=64,node=2,gres/gpu:a100=8,gres/gpu:h100=4", 12),
+        ("gpu:a100:8", 8),
+        ("gpu:2,nic:1", 2),
+        ("gpu:h100:4(IDX:0-3)", 4),
+        ("cpu=2,node=2,billing=2,gres/gpumem=80G", None),
+        ("(null)", None),
+        ("", None),
+    ],
+)
+def test_gpus_are_counted_once(told: str, gpus: int | None) -> None:
+    assert states.gpus(told) == gpus
+
+
 def test_node_states_have_one_spelling() -> None:
     assert node_state("IDLE+DRAIN") == ("IDLE", ("DRAIN",))
     assert node_state("DOWN*+DRAIN") == ("DOWN", ("DRAIN", "NOT_RESPONDING"))
