@@ -32,6 +32,8 @@ node_app = typer.Typer(help="Look at one node, or call it well.", no_args_is_hel
 app.add_typer(node_app, name="node")
 incidents_app = typer.Typer(help="Faults that several jobs share: list them, close one.")
 app.add_typer(incidents_app, name="incidents")
+audit_app = typer.Typer(help="Look after the audit store.", no_args_is_help=True)
+app.add_typer(audit_app, name="audit")
 doctor_app = typer.Typer(help="Look at what relight depends on.", no_args_is_help=True)
 app.add_typer(doctor_app, name="doctor")
 
@@ -351,6 +353,22 @@ def incidents_close(
     from workers.cli_incidents import close_incident
 
     close_incident(config, incident, by=by, reason=reason, as_json=as_json)
+
+
+@audit_app.command("verify")
+def audit_verify(
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Only this cluster.")] = None,
+    job: Annotated[str | None, typer.Option("--job", help="Only this job, as prod-12345.")] = None,
+    since: Annotated[str, typer.Option("--since", help="How far to look back: 12h, 30d, 8w.")] = "30d",
+    repair: Annotated[bool, typer.Option("--repair", help="Put back rows that are missing; nothing else.")] = False,
+    rate: Annotated[float, typer.Option("--rate", min=0.1, max=1000, help="Most calls to Temporal in a second.")] = 20,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the audit store with the workflows' histories; 0: they agree, 1: they do not."""
+    from workers.cli_audit import verify
+
+    verify(config, cluster=cluster, job=job, since=since, repair=repair, rate=rate, as_json=as_json)
 
 
 @doctor_app.command("telemetry")
