@@ -110,6 +110,38 @@ def show(job: Job, config: Config = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def export(
+    job: Job,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write, - for standard output; default relight-JOB.json."),
+    ] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write everything about one job into one file: histories, rows, ends of logs, policy; secrets masked."""
+    from workers.cli_export import export_job
+
+    export_job(config, job, output, as_json=as_json)
+
+
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="A file that `relight export` wrote.", show_default=False)],
+    policy: Annotated[Path | None, typer.Option("--policy", help="Policy file to decide by.")] = None,
+    recorded_policy: Annotated[
+        bool, typer.Option("--recorded-policy", help="Decide by the policy in the file, with the rules of today.")
+    ] = False,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell an exported story to today's code and rules; 0: all as then, 1: decisions differ, 2: it does not replay."""
+    from workers.cli_replay import replay_file
+
+    replay_file(config, file, policy=policy, recorded_policy=recorded_policy, as_json=as_json)
+
+
+@app.command()
 def scorecard(
     since: Annotated[str, typer.Option("--since", help="How far to look back: 12h, 30d, 8w.")] = "30d",
     cluster: Annotated[str | None, typer.Option("--cluster", help="Only this cluster.")] = None,
