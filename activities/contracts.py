@@ -415,6 +415,7 @@ class EventKind:
     INCIDENT = "incident"
     CLOSED = "closed"
     POLICY = "policy"
+    PRUNED = "pruned"
 
 
 class NewEvent(Record):

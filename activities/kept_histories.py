@@ -18,7 +18,7 @@ from temporalio.client import WorkflowHistory
 
 from activities.histories import PAGE, HistoryGone, UnreadableHistory
 
-FOLDER = "history"
+FOLDER, SUFFIX = "history", ".json.gz"
 LARGEST = 256 << 20
 """Unpacked: five times what Temporal lets a history become."""
 
@@ -35,7 +35,7 @@ class KeptHistories:
         """Where that run's history is, or would be."""
         if not _ID.fullmatch(job_id) or not _ID.fullmatch(run_id):
             raise ValueError(f"no file can be named after job {job_id!r}, run {run_id!r}")
-        return self.folder / job_id / FOLDER / f"{run_id}.json.gz"
+        return self.folder / job_id / FOLDER / f"{run_id}{SUFFIX}"
 
     def keep(self, job_id: str, run_id: str, history: WorkflowHistory) -> int:
         """Writes the history, whole or not at all; its size in bytes. Raises OSError."""

@@ -403,6 +403,21 @@ def audit_verify(
     verify(config, cluster=cluster, job=job, since=since, repair=repair, rate=rate, as_json=as_json)
 
 
+@audit_app.command("prune")
+def audit_prune(
+    older_than: Annotated[str, typer.Option("--older-than", help="Jobs that ended so long ago: 400d, 60w.")] = "400d",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be deleted.")] = False,
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Only this cluster.")] = None,
+    by: By = "",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete jobs that ended long ago, with all their rows and files."""
+    from workers.cli_audit import prune
+
+    prune(config, older_than=older_than, cluster=cluster, dry_run=dry_run, by=by, as_json=as_json)
+
+
 @doctor_app.command("telemetry")
 def doctor_telemetry(
     cluster: Annotated[str | None, typer.Option("--cluster", help="Only this cluster.")] = None,

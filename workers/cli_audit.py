@@ -1,6 +1,6 @@
-"""`relight audit`: keeps the audit store and the workflows' histories in agreement.
+"""`relight audit`: keeps the audit store in agreement with the workflows' histories, and within its bounds.
 
-Reads Temporal and the database; inserts lost rows only where asked to, and never changes one.
+Lost rows are inserted and old jobs are deleted only where that is asked for; no row is ever changed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Coroutine
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,10 +18,11 @@ from temporalio.service import RPCError
 
 from activities.audit.comparing import Discrepancy, Problem
 from activities.histories import Histories
+from activities.pruning import Pruned, Pruner
 from activities.verifying import Tally, Verifier
 from workers.cli_jobs import opened_store
 from workers.connect import TemporalAway, connect
-from workers.naming import check_cluster, job_of, settings_of, span_of
+from workers.naming import check_cluster, job_of, login_name, settings_of, span_of
 from workers.screen import UNUSABLE, Trouble, moment, print_json, say
 from workers.settings import ConfigError, Settings
 
@@ -31,6 +32,9 @@ MOST_TOLD = 1000
 """Discrepancies told one by one; all are counted."""
 
 TELL_EVERY_S = 10.0
+
+LEAST_AGE = timedelta(days=30)
+"""Younger lives are not pruned: the scorecard and post-mortems look at them."""
 
 _WORDS = {
     Problem.GAP: "missing rows",
@@ -94,6 +98,46 @@ def verify(
                 say(line)
     if not clean:
         raise SystemExit(1)
+
+
+def prune(config: Path | None, *, older_than: str, cluster: str | None, dry_run: bool, by: str, as_json: bool) -> None:
+    span = span_of(older_than, "--older-than")
+    if span < LEAST_AGE:
+        raise Trouble(f"--older-than {older_than} is too short, expected at least {LEAST_AGE.days}d", UNUSABLE)
+    settings = settings_of(config)
+    if cluster is not None:
+        check_cluster(cluster, settings)
+    before = datetime.now(UTC) - span
+    told: dict[str, Pruned] = {}
+    with opened_store(settings) as store:
+        for name in [cluster] if cluster is not None else sorted(settings.clusters):
+            pruner = Pruner(store, settings.evidence_dir, name, dry=dry_run)
+            try:
+                told[name] = pruner.prune(before, by or login_name())
+            except OSError as error:
+                raise Trouble(
+                    f"{error.filename} cannot be deleted: {error.strerror}. Run it on the worker's host, as its user; "
+                    f"{pruner.done.lives} jobs were deleted so far, and the rest can be done later"
+                ) from None
+    if as_json:
+        print_json({"before": before, "dry_run": dry_run, "clusters": told})
+        return
+    for name, done in told.items():
+        for line in _pruned(name, done, before, dry_run=dry_run):
+            say(line)
+    if dry_run:
+        say("nothing was deleted; the same without --dry-run does it")
+
+
+def _pruned(cluster: str, done: Pruned, before: datetime, *, dry_run: bool) -> list[str]:
+    word = "would be deleted" if dry_run else "were deleted"
+    lines = [
+        f"{cluster}: {done.lives} jobs that ended before {moment(before)} {word}, with {done.events} rows, "
+        f"{done.attempts} attempts, {done.others} other records ({done.row_bytes:,} bytes of text) and "
+        f"{done.files} files ({done.file_bytes:,} bytes)"
+    ]
+    lines += [f"{cluster}: {count} as old are kept: {why}" for why, count in sorted(done.kept.items())]
+    return lines
 
 
 def with_temporal(settings: Settings, work: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is done to the audit store as a whole: comparing it with histories, inserting what got lost.
+"""What is done to the audit store as a whole: comparing it with histories, putting back what is lost, pruning.
 
 Synchronous, each call one short transaction that may be repeated without harm; reached by `AuditStore.upkeep`.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
-from activities.audit import restoring
+from activities.audit import pruning, restoring
 from activities.audit.database import Database
+from activities.audit.pruning import Belongings
 from activities.audit.records import Event, Life, RunOnRecord
 from activities.contracts import NewEvent
 from recovery.records import Attempt, JobView
@@ -84,3 +85,37 @@ class Upkeep:
         return self._database.write(
             lambda c: restoring.restore_life(c, life_id, view, workflow_id, run_id, opened_at, closed)
         )
+
+    # -------------------------------------------------------------------------------------------- what is old
+
+    def ended(self, cluster: str, before: datetime) -> Iterator[Life]:
+        """Lives that ended before that time, by their ids."""
+        after = 0
+        while lives := self._database.read(
+            lambda c, after=after: pruning.ended(c, cluster, before, after, PIECE)  # type: ignore[misc]
+        ):
+            yield from lives
+            after = lives[-1].life_id
+
+    def still_needed(self, life: Life, now: datetime) -> str:
+        """Why the life must stay; empty: it may go."""
+        return self._database.read(lambda c: pruning.still_needed(c, life, now))
+
+    def belongings(self, life: Life) -> Belongings:
+        return self._database.read(lambda c: pruning.belongings(c, life))
+
+    def delete(self, life: Life, before: datetime) -> bool:
+        """Deletes the life with everything that belongs to it, in short transactions; False: it lives again."""
+        while self._database.write(lambda c: pruning.delete_events(c, life, before, PIECE)):
+            pass
+        return self._database.write(lambda c: pruning.delete_life(c, life, before))
+
+    def old_of_cluster(self, cluster: str, before: datetime) -> int:
+        """How many closed incidents and rows of the cluster's own are older."""
+        return self._database.read(lambda c: pruning.delete_of_cluster(c, cluster, before, 0, dry=True))
+
+    def delete_of_cluster(self, cluster: str, before: datetime) -> int:
+        total = 0
+        while gone := self._database.write(lambda c: pruning.delete_of_cluster(c, cluster, before, PIECE, dry=False)):
+            total += gone
+        return total
