@@ -9,14 +9,13 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
-from activities.histories import PAGE, HistoryGone, UnreadableHistory
+from activities.histories import HistoryGone, UnreadableHistory
 
 FOLDER, SUFFIX = "history", ".json.gz"
 LARGEST = 256 << 20
@@ -36,6 +35,12 @@ class KeptHistories:
         if not _ID.fullmatch(job_id) or not _ID.fullmatch(run_id):
             raise ValueError(f"no file can be named after job {job_id!r}, run {run_id!r}")
         return self.folder / job_id / FOLDER / f"{run_id}{SUFFIX}"
+
+    def has(self, job_id: str, run_id: str) -> bool:
+        try:
+            return self.place(job_id, run_id).is_file()
+        except ValueError:
+            return False
 
     def keep(self, job_id: str, run_id: str, history: WorkflowHistory) -> int:
         """Writes the history, whole or not at all; its size in bytes. Raises OSError."""
@@ -66,11 +71,24 @@ class KeptHistories:
         except (ValueError, RecursionError) as error:
             raise UnreadableHistory(f"{path}: {str(error)[:200]}") from None
 
-    def pages(self, job_id: str, run_id: str) -> Iterator[Sequence[HistoryEvent]]:
-        """Its events, as Temporal would tell them."""
-        events = self.read(job_id, run_id).events
-        for start in range(0, len(events), PAGE):
-            yield events[start : start + PAGE]
+    @property
+    def kept_until(self) -> datetime | None:
+        """All runs that closed before are kept; None: nothing was ever kept."""
+        try:
+            return datetime.fromisoformat(self._mark.read_text().strip())
+        except (OSError, ValueError):
+            return None
+
+    def mark(self, until: datetime) -> None:
+        """Raises OSError."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = self._mark.with_name(f".{self._mark.name}.{os.getpid()}")
+        draft.write_text(until.isoformat() + "\n")
+        draft.replace(self._mark)
+
+    @property
+    def _mark(self) -> Path:
+        return self.folder / "histories-kept-until"
 
 
 def history_of(told: Any) -> WorkflowHistory:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from pydantic import Field
@@ -18,7 +18,8 @@ from activities.audit.implied import Implication, Implied, implied
 from activities.audit.records import Life
 from activities.audit.store import AuditStore
 from activities.audit.trouble import KeyTaken, UnknownLife
-from activities.histories import Histories, HistoryGone, Reading, Run, UnreadableHistory, job_of
+from activities.histories import PAGE, Histories, HistoryGone, Reading, Run, UnreadableHistory, job_of
+from activities.kept_histories import KeptHistories
 from recovery.records import Attempt, JobView, Record
 
 Tell = Callable[[Discrepancy], None]
@@ -66,9 +67,19 @@ class _Told:
 class Verifier:
     """One verification of one cluster."""
 
-    def __init__(self, store: AuditStore, histories: Histories, cluster: str, tell: Tell, *, repair: bool) -> None:
+    def __init__(
+        self,
+        store: AuditStore,
+        histories: Histories,
+        kept: KeptHistories,
+        cluster: str,
+        tell: Tell,
+        *,
+        repair: bool,
+    ) -> None:
         """`tell` is called with each discrepancy, as it is found."""
-        self.store, self.histories, self.cluster, self.repair = store, histories, cluster, repair
+        self.store, self.histories, self.kept = store, histories, kept
+        self.cluster, self.repair = cluster, repair
         self.tally = Tally()
         self._tell = tell
         self._seen: set[str] = set()
@@ -95,7 +106,7 @@ class Verifier:
     async def _one(self, run: Run, *, last: bool) -> bool:
         """False: there is no such history any more."""
         try:
-            told = await digest(self.histories.pages(run.workflow_id, run.run_id))
+            told = await self._digest(run)
         except HistoryGone:
             return False
         except UnreadableHistory as error:
@@ -108,6 +119,14 @@ class Verifier:
         else:
             self._again.append(run)
         return True
+
+    async def _digest(self, run: Run) -> _Told:
+        """From Temporal, else from the file that was kept. Raises HistoryGone, UnreadableHistory."""
+        try:
+            return await digest(self.histories.pages(run.workflow_id, run.run_id))
+        except HistoryGone:
+            events = (await asyncio.to_thread(self.kept.read, self._job(run), run.run_id)).events
+            return await digest(_pages(events))
 
     def _compare(self, run: Run, told: _Told, last: bool) -> bool:
         """False: a life is missing, and this history does not tell how it began. Not again in the `last` try."""
@@ -127,11 +146,13 @@ class Verifier:
             ran = [attempt for (life, _), attempt in told.attempts.items() if life == life_id]
             self._gaps(run, life_id, known.get(life_id), own, ran)
         until = told.last_at if run.closed is None else None
-        job_id = job_of(self.cluster, run.workflow_id) or ""
-        for page in self.store.upkeep.of_run(self.cluster, job_id, run.run_id, OF_WORKFLOWS):
+        for page in self.store.upkeep.of_run(self.cluster, self._job(run), run.run_id, OF_WORKFLOWS):
             for row in told.expected.untold(page, until):
                 self._found(self._about(run, Problem.UNTOLD, row.life_id, row.key, row.kind, row.at, row.summary[:200]))
         return True
+
+    def _job(self, run: Run) -> str:
+        return job_of(self.cluster, run.workflow_id) or ""
 
     def _is_missing(self, life_id: int) -> bool:
         try:
@@ -142,12 +163,11 @@ class Verifier:
 
     def _life(self, run: Run, life_id: int, told: _Told) -> Life | None:
         """The life on record, put back where it was missing; None: it is not there, or it is another job's."""
-        job_id = job_of(self.cluster, run.workflow_id)
         try:
             life = self.store.life(life_id)
         except UnknownLife:
             return self._missing_life(run, life_id, told)
-        if (life.cluster, life.job_id) == (self.cluster, job_id):
+        if (life.cluster, life.job_id) == (self.cluster, self._job(run)):
             return life
         other = f"life {life_id} is of job {life.cluster}-{life.job_id} in this database"
         self._found(self._about(run, Problem.LIFE, life_id, detail=f"{other}: was it restored from a backup?"))
@@ -207,7 +227,8 @@ class Verifier:
                 if one.run_id in self._seen:
                     continue
                 run = Run(one.workflow_id, one.run_id, life.first_seen, None)
-                if oldest is not None and one.newest < oldest:
+                over = oldest is not None and one.newest < oldest
+                if over and not self.kept.has(life.job_id, one.run_id):
                     past += one.rows
                 elif not await self._one(run, last=True):
                     why = (
@@ -234,7 +255,7 @@ class Verifier:
         return Discrepancy(
             problem=problem,
             cluster=self.cluster,
-            job_id=job_of(self.cluster, run.workflow_id) or "",
+            job_id=self._job(run),
             life_id=life_id,
             workflow_id=run.workflow_id,
             run_id=run.run_id,
@@ -252,6 +273,11 @@ class Verifier:
             self._problems[one.problem.value] += 1
             self._count(problems=dict(self._problems))
         self._tell(one)
+
+
+async def _pages(events: Sequence[HistoryEvent]) -> AsyncIterator[Sequence[HistoryEvent]]:
+    for start in range(0, len(events), PAGE):
+        yield events[start : start + PAGE]
 
 
 async def digest(pages: AsyncIterable[Sequence[HistoryEvent]]) -> _Told:

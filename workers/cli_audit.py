@@ -18,6 +18,7 @@ from temporalio.service import RPCError
 
 from activities.audit.comparing import Discrepancy, Problem
 from activities.histories import Histories
+from activities.kept_histories import KeptHistories
 from activities.pruning import Pruned, Pruner
 from activities.verifying import Tally, Verifier
 from workers.cli_jobs import opened_store
@@ -78,7 +79,8 @@ def verify(
         histories = Histories(client, per_second=rate)
         told = {}
         for name in names:
-            verifier = Verifier(store, histories, name, tell, repair=repair)
+            kept = KeptHistories(settings.evidence_dir, name)
+            verifier = Verifier(store, histories, kept, name, tell, repair=repair)
             telling = asyncio.create_task(_progress(verifier, begin, asked[1] if asked else None))
             try:
                 told[name] = await verifier.verify(begin, asked[1] if asked else None)
