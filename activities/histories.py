@@ -25,7 +25,7 @@ from recovery.records import Record
 
 RECOVERY = "JobRecovery"
 PAGE = 500
-CALLS_PER_S = 20.0
+CALLS_PER_S = 50.0
 
 
 class HistoryGone(Exception):

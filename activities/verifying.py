@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from pydantic import Field
 from temporalio.api.history.v1 import HistoryEvent
@@ -49,6 +50,7 @@ class _Told:
         """The last word on each attempt, by life and number."""
         self.views: dict[int, JobView] = {}
         self.closed: dict[int, str] = {}
+        self.standing: dict[int, dict[str, Any]] = {}
         self.lives: set[int] = set()
         self.last_at: datetime | None = None
 
@@ -60,6 +62,8 @@ class _Told:
         self.attempts |= {(told.life, one.number): one for one in told.attempts}
         if told.view is not None:
             self.views.setdefault(told.life, told.view)
+        if told.standing:
+            self.standing[told.life] = told.standing
         if told.closed:
             self.closed[told.life] = told.closed
 
@@ -186,6 +190,7 @@ class Verifier:
             workflow_id=run.workflow_id,
             run_id=run.run_id,
             opened_at=run.started,
+            standing=told.standing.get(life_id, {}),
             closed=(run.closed or datetime.now(UTC), closed) if closed is not None else None,
         )
         self._found(self._about(run, Problem.LIFE, life_id, detail="the life is missing", repaired=put_back))

@@ -393,7 +393,7 @@ def audit_verify(
     job: Annotated[str | None, typer.Option("--job", help="Only this job, as prod-12345.")] = None,
     since: Annotated[str, typer.Option("--since", help="How far to look back: 12h, 30d, 8w.")] = "30d",
     repair: Annotated[bool, typer.Option("--repair", help="Put back rows that are missing; nothing else.")] = False,
-    rate: Annotated[float, typer.Option("--rate", min=0.1, max=1000, help="Most calls to Temporal in a second.")] = 20,
+    rate: Annotated[float, typer.Option("--rate", min=0.1, max=1000, help="Most calls to Temporal in a second.")] = 50,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:

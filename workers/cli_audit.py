@@ -6,6 +6,7 @@ Lost rows are inserted and old jobs are deleted only where that is asked for; no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import time
 from collections.abc import Coroutine
@@ -88,8 +89,11 @@ def verify(
                 telling.cancel()
         return told
 
-    with opened_store(settings) as store:
-        tallies = with_temporal(settings, run)
+    try:
+        with opened_store(settings) as store:
+            tallies = with_temporal(settings, run)
+    except Trouble as trouble:  # not to be taken for gaps
+        raise Trouble(str(trouble), UNUSABLE) from None
     clean = all(tally.clean for tally in tallies.values())
     if as_json:
         print_json({"clean": clean, "since": begin, "clusters": tallies, "found": found,
@@ -164,7 +168,9 @@ async def _progress(verifier: Verifier, since: datetime, job_id: str | None) -> 
     """A line on stderr now and then, for those who wait."""
     began = time.monotonic()
     await asyncio.sleep(TELL_EVERY_S)
-    total = await verifier.histories.count(verifier.cluster, since, job_id)
+    total = 0
+    with contextlib.suppress(RPCError):
+        total = await verifier.histories.count(verifier.cluster, since, job_id)
     while True:
         tally = verifier.tally
         took = time.monotonic() - began

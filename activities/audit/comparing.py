@@ -110,7 +110,7 @@ def _difference(row: Event, told: Implied, run_id: str) -> str:
     """In what the row differs from what the history tells; empty: it agrees as far as it must."""
     event = told.event
     if row.life_id != told.life_id:
-        return f"life: recorded {row.life_id}, the history tells {told.life_id}"
+        return f"life_id: recorded {row.life_id}, the history tells {told.life_id}"
     if row.kind != event.kind:
         return f"kind: recorded {row.kind}, the history tells {event.kind}"
     # Of a key that another run has written first, only the kind can be compared.

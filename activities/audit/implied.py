@@ -25,6 +25,8 @@ STEPS = {
     c.ARM: Action.ARM,
 }
 
+STANDING = ("phase", "mode", "paused", "paused_by", "stopped")
+
 SHAPES: dict[str, tuple[type[Record], type[Record]]] = {
     c.OPEN_JOB: (c.OpenJob, c.JobOpening),
     c.EXAMINE: (c.ExamineJob, c.Examination),
@@ -82,6 +84,8 @@ class Implication(BaseModel):
     """The job as it was when that life was opened."""
     closed: str | None = None
     """Why that life was closed."""
+    standing: dict[str, Any] | None = None
+    """What was shown of it from then on: phase, mode, whether it is paused, by whom, whether it was stopped."""
 
 
 def implied(call: Call) -> Implication:
@@ -93,7 +97,10 @@ def implied(call: Call) -> Implication:
     if not life:
         return Implication()
     attempts: tuple[Attempt, ...] = ()
+    standing: dict[str, Any] | None = None
     if isinstance(request, c.RecordEvents):
+        if answer is not None:
+            standing = {key: told for key in STANDING if (told := getattr(request, key)) is not None}
         found = [_row(one, life, Likeness.EXACT, answer is not None) for one in request.events]
     elif isinstance(request, c.PlanStep):
         found = list(_planned(request, answer, life, call.at))
@@ -111,7 +118,7 @@ def implied(call: Call) -> Implication:
         return Implication(life=life, closed=request.reason)
     else:
         return Implication()
-    return Implication(rows=tuple(found), attempts=attempts, life=life)
+    return Implication(rows=tuple(found), attempts=attempts, life=life, standing=standing)
 
 
 def _row(event: c.NewEvent, life: int, likeness: Likeness, certain: bool) -> Implied:

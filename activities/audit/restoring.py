@@ -5,8 +5,9 @@ Nothing that stands there is ever changed or removed: what is there already stay
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, text
 
@@ -89,6 +90,7 @@ def restore_life(
     workflow_id: str,
     run_id: str,
     opened_at: datetime,
+    standing: Mapping[str, Any],
     closed: tuple[datetime, str] | None,
 ) -> bool:
     """Inserts a life that is missing, under its own id; False: that cannot be, other lives of the job leave no room."""
@@ -104,7 +106,8 @@ def restore_life(
         return False
     values = life_rows.new_values(number, view, workflow_id, run_id, opened_at)
     ended = {"closed_at": closed[0], "close_reason": closed[1]} if closed is not None else {}
-    connection.execute(insert(lives).values(id=life_id, **values | ended))
+    connection.execute(insert(lives).values(id=life_id, **values | dict(standing) | ended))
     if connection.dialect.name == "postgresql":  # its counter does not notice ids that it has not given out
-        connection.execute(text("SELECT setval(pg_get_serial_sequence('lives', 'id'), (SELECT max(id) FROM lives))"))
+        counter = "pg_get_serial_sequence('lives', 'id')"
+        connection.execute(text(f"SELECT setval({counter}, GREATEST(:id, nextval({counter})))"), {"id": life_id})
     return True

@@ -5,8 +5,9 @@ Synchronous, each call one short transaction that may be repeated without harm; 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from activities.audit import pruning, restoring
 from activities.audit.database import Database
@@ -79,11 +80,15 @@ class Upkeep:
         workflow_id: str,
         run_id: str,
         opened_at: datetime,
+        standing: Mapping[str, Any],
         closed: tuple[datetime, str] | None = None,
     ) -> bool:
-        """Inserts a life that is missing, under its own id; False: other lives of the job leave no room for it."""
+        """Inserts a life that is missing, under its own id; False: other lives of the job leave no room for it.
+
+        `standing`: phase, mode, paused, paused_by, stopped, as they were shown last.
+        """
         return self._database.write(
-            lambda c: restoring.restore_life(c, life_id, view, workflow_id, run_id, opened_at, closed)
+            lambda c: restoring.restore_life(c, life_id, view, workflow_id, run_id, opened_at, standing, closed)
         )
 
     # -------------------------------------------------------------------------------------------- what is old

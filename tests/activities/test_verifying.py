@@ -99,6 +99,7 @@ async def test_a_database_that_is_empty_is_filled_from_the_histories(
     assert (tally.clean, tally.repaired) == (True, len(found))
     assert all(one.repaired for one in again)
     life = store.life(LIFE)
+    assert (life.phase, life.mode) == ("recovering", "act")
     assert (life.job_id, life.closed_at is not None, "purged" in life.close_reason) == ("12345", True, True)
     rows = store.events(cluster, "12345")
     assert {row.run_id for row in rows} == {handle.first_execution_run_id}
@@ -112,7 +113,7 @@ async def test_a_life_that_is_another_jobs_in_this_database_is_told_and_left_alo
     handle = await _story(client, cluster)
     await _listed(client, cluster, handle)
     other = view(JobState.RUNNING, cluster="elsewhere", job_id="1")
-    store.upkeep.restore_life(LIFE, other, workflow_id="w", run_id="r", opened_at=datetime.now(UTC))
+    store.upkeep.restore_life(LIFE, other, workflow_id="w", run_id="r", opened_at=datetime.now(UTC), standing={})
     tally, found = await _verify(client, store, tmp_path, cluster, repair=True)
     assert (tally.clean, tally.repaired) == (False, 0)
     assert [one.detail for one in found if one.problem is Problem.LIFE] == [

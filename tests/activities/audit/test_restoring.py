@@ -45,10 +45,11 @@ def test_a_missing_life_comes_back_under_its_id_and_new_ones_get_others(
             connection.execute(delete(table).where(column == life.life_id))  # type: ignore[attr-defined]
 
     database.write(lose)
-    words = {"workflow_id": "w", "run_id": "r", "opened_at": NOON}
+    words = {"workflow_id": "w", "run_id": "r", "opened_at": NOON, "standing": {"paused": True, "paused_by": "bob"}}
     assert store.upkeep.restore_life(life.life_id, view(cluster), closed=(at(60), "purged"), **words)  # type: ignore[arg-type]
     again = store.life(life.life_id)
     assert (again.job_id, again.user, again.closed_at, again.close_reason) == ("12345", "alice", at(60), "purged")
+    assert (again.paused, again.paused_by) == (True, "bob")
     assert store.upkeep.restore_life(life.life_id, view(cluster, name="x"), **words)  # type: ignore[arg-type]
     assert store.life(life.life_id).name == again.name
     assert opened(store, cluster, "777").life_id > life.life_id
