@@ -99,7 +99,7 @@ async def test_a_database_that_is_empty_is_filled_from_the_histories(
     assert (tally.clean, tally.repaired) == (True, len(found))
     assert all(one.repaired for one in again)
     life = store.life(LIFE)
-    assert (life.phase, life.mode) == ("recovering", "act")
+    assert (life.phase, life.mode) == ("closed", "act")
     assert (life.job_id, life.closed_at is not None, "purged" in life.close_reason) == ("12345", True, True)
     rows = store.events(cluster, "12345")
     assert {row.run_id for row in rows} == {handle.first_execution_run_id}
