@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from activities import contracts as c
 from activities import rows
+from recovery.directive import what_to_do
 from recovery.records import Action, Attempt, JobView, Record
 
 STEPS = {
@@ -136,8 +137,8 @@ def _opened(request: c.OpenJob, answer: c.JobOpening | None, at: datetime) -> Im
 def _planned(request: c.PlanStep, answer: c.PermitAnswer | None, life: int, at: datetime) -> Iterator[Implied]:
     for event in rows.plan_rows(request, at):
         yield _row(event, life, Likeness.WORDS, answer is not None)
-    if answer is not None and answer.withheld:
-        yield _row(rows.withheld_row(request, answer.reason, at), life, Likeness.KIND, True)
+    if answer is not None and answer.left_out:
+        yield _row(rows.left_out_row(request, answer, at), life, Likeness.KIND, True)
 
 
 def _examined(request: c.ExamineJob, answer: c.Examination | None, life: int, at: datetime) -> Iterator[Implied]:
@@ -147,7 +148,8 @@ def _examined(request: c.ExamineJob, answer: c.Examination | None, life: int, at
     for finding in answer.findings:
         yield _row(rows.finding_row(life, finding), life, Likeness.KIND, True)
     if answer.directive_error:
-        event = rows.directive_row(life, answer.view, answer.directive_error, at)
+        error = f"{answer.directive_error}; {what_to_do(answer.view)}"
+        event = rows.directive_row(life, answer.view, error, at)
         yield _row(event, life, Likeness.KIND, True)
 
 

@@ -76,7 +76,7 @@ def test_that_nothing_could_be_compared_is_not_taken_for_gaps(
     (tmp_path / "audit.db").unlink()
     told = relight("audit", "verify")
     assert told.code == 2
-    assert "audit database" in told.err
+    assert "database.url" in told.err
 
 
 @pytest.mark.parametrize(

@@ -116,8 +116,9 @@ def test_a_plan_implies_verdict_advice_and_plan_at_about_that_time() -> None:
     advice = known["advice:prod-1:7:0:restart:0"]
     body = {**advice.body, "exclude": ["n2"]}
     assert expected.different(known | {advice.key: advice.model_copy(update={"body": body})}, "r")
-    withheld = implied(call.model_copy(update={"answer": c.PermitAnswer(granted=True, withheld=True)})).rows
-    assert [row.event.kind for row in withheld] == ["verdict", "advice", "plan", "incident"]
+    answer = c.PermitAnswer(granted=True, left_out=("n1",), incident="switch-1")
+    left_out = implied(call.model_copy(update={"answer": answer})).rows
+    assert [row.event.kind for row in left_out] == ["verdict", "advice", "plan", "incident"]
 
 
 def test_a_record_that_was_told_with_fewer_fields_agrees() -> None:
