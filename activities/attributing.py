@@ -15,6 +15,7 @@ from temporalio import activity
 from activities import contracts as c
 from activities.attribution.provider import ask
 from activities.audit.store import AuditUnavailable
+from activities.rows import attribution_rows
 from activities.site import Site
 from activities.telemetry.joblog import read_attempt
 from recovery.attempts import with_attempts
@@ -81,18 +82,7 @@ class AttributingActivities:
 
     def _write(self, request: c.AttributeJob, answers: list[Attribution]) -> None:
         store, now, attempt = self.site.store, datetime.now(UTC), request.wanted.subject.restarts
-        events = [
-            c.NewEvent(
-                key=f"{request.life_id}:attribution:{request.wanted.key}:{one.phase.value}:{one.provider}",
-                kind=c.EventKind.ATTRIBUTION,
-                at=now,
-                attempt=attempt,
-                by=one.provider,
-                summary=one.summary,
-                body=one.model_dump(mode="json"),
-            )
-            for one in answers
-        ]
+        events = attribution_rows(request, answers, now)
         attempts: tuple[Attempt, ...] = ()
         if request.verdict is not None and (named := _named_late(request.verdict, answers, request)):
             # Too late for this decision; weak suspects all the same, should the next attempt fail there too.

@@ -47,6 +47,7 @@ RECORD = "record"
 CLOSE_JOB = "close_job"
 ATTRIBUTE = "attribute"
 SWEEP = "sweep"
+KEEP_HISTORIES = "keep_histories"
 
 
 def workflow_queue(cluster: str) -> str:
@@ -415,6 +416,7 @@ class EventKind:
     INCIDENT = "incident"
     CLOSED = "closed"
     POLICY = "policy"
+    PRUNED = "pruned"
 
 
 class NewEvent(Record):
@@ -476,6 +478,26 @@ class Observation(Record):
 
     changes: tuple[str, ...] = Field(default=(), description="new, state, fault, progress, comment, gone")
     state: str = ""
+
+
+# ------------------------------------------------------------------------------------------------ keeping
+
+
+class KeepHistories(Record):
+    cluster: str
+    most: int = Field(default=2000, description="histories in one round")
+    within_s: float = 600.0
+
+
+class KeptReport(Record):
+    """What one round has kept; also its heartbeat."""
+
+    kept: int = 0
+    known: int = Field(default=0, description="closed runs whose file was there already")
+    bytes: int = 0
+    until: Time | None = Field(default=None, description="all runs that closed before are kept")
+    finished: bool = Field(default=False, description="False: the next round goes on")
+    late: str = Field(default="", description="what the namespace may have deleted before it was kept")
 
 
 class WatchCluster(Record):

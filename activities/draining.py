@@ -24,6 +24,7 @@ from activities.audit.records import Drain, DrainGrant
 from activities.audit.trouble import AuditUnavailable
 from activities.heartbeat import heartbeating
 from activities.outages import outages_retried
+from activities.rows import drain_row
 from activities.site import NodeCheck, Site
 from activities.slurm.errors import RefusalKind, Refused, SlurmError
 from recovery.records import Mode
@@ -109,14 +110,7 @@ class DrainingActivities:
         return ""
 
     async def _tell(self, request: c.DrainRequest, node: str, summary: str, *, done: bool) -> None:
-        event = c.NewEvent(
-            key=f"{request.step_key}:drain:{node}:{'done' if done else 'refused'}",
-            kind=c.EventKind.STEP,
-            at=_now(),
-            attempt=request.attempt,
-            summary=summary,
-            body={"action": c.DRAIN, "node": node, "done": done},
-        )
+        event = drain_row(request, node, summary, done, _now())
         await asyncio.to_thread(self.site.tell, request, event)
 
 

@@ -6,7 +6,6 @@ They change nothing in Slurm. What they find is written to the audit store befor
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -20,6 +19,7 @@ from activities.blind_time import blind_summaries
 from activities.heartbeat import heartbeating
 from activities.judging import after_the_fact, judgements, just_ended
 from activities.outages import outages_retried
+from activities.rows import directive_row, finding_row, hash_of, opened_row, state_row
 from activities.sharing import shared_faults
 from activities.site import Site
 from activities.slurm.answers import Relatives
@@ -123,16 +123,7 @@ class LookingActivities:
         return f"{said}: check the number{'' if accounting else ' (accounting is off, so its past cannot be told)'}"
 
     def _tell_opened(self, request: c.OpenJob, view: JobView, life_id: int, reopened: bool) -> None:
-        who = "by hand" if request.by_hand else "by the sweep"
-        word = "opened again" if reopened else "opened"
-        event = c.NewEvent(
-            key=f"{life_id}:opened:{request.run_id}",
-            kind=c.EventKind.OPENED,
-            at=_now(),
-            attempt=view.restarts,
-            summary=f"{word} {who}: job {view.job_id} of {view.user}, {view.state.value}",
-            body={"workflow_id": request.workflow_id, "run_id": request.run_id},
-        )
+        event = opened_row(request, view, life_id, reopened, _now())
         self.site.store.append(
             request.cluster,
             request.job_id,
@@ -333,47 +324,8 @@ class LookingActivities:
         attempts: Sequence[Attempt],
         notes: Sequence[str],
     ) -> None:
-        events = [
-            c.NewEvent(
-                key=f"{request.life_id}:finding:{finding.id}",
-                kind=c.EventKind.FINDING,
-                at=finding.at or finding.seen_at,
-                attempt=finding.attempt,
-                summary=finding.summary,
-                body=finding.model_dump(mode="json"),
-            )
-            for finding in findings
-        ]
-        ended = f", exit {view.exit_code}:{view.exit_signal}" if view.state.is_final else ""
-        where = f" on {len(view.nodes)} node{'' if len(view.nodes) == 1 else 's'}" if view.nodes else ""
-        events.insert(
-            0,
-            c.NewEvent(
-                # A changed comment is a new row: what the job asks stands in it.
-                key=f"{request.life_id}:state:{view.restarts}:{view.state.value}:{view.completing}:{view.held}"
-                f":{hash_of(view.comment)}",
-                kind=c.EventKind.STATE,
-                at=_now(),
-                attempt=view.restarts,
-                summary=f"{view.state.value}{' (completing)' if view.completing else ''}{where}"
-                f"{ended}, restart count {view.restarts}",
-                body={
-                    "state": view.state.value,
-                    "reason": view.reason,
-                    "nodes": list(view.nodes[:512]),
-                    "excluded": list(view.excluded),
-                    "partition": view.partition,
-                    "account": view.account,
-                    "qos": view.qos,
-                    "min_nodes": view.min_nodes,
-                    "overrides": request.overrides.model_dump(mode="json", exclude_none=True),
-                    "requeue": view.requeue,
-                    "directive": parsed.directive.model_dump(mode="json", exclude_defaults=True),
-                    "start_time": view.start_time.isoformat() if view.start_time else None,
-                    "end_time": view.end_time.isoformat() if view.end_time else None,
-                },
-            ),
-        )
+        events = [state_row(request, view, parsed.directive, _now())]
+        events += [finding_row(request.life_id, finding) for finding in findings]
         over = cursor.over
         if over is not None and over.attempt == view.restarts:
             events.append(
@@ -406,16 +358,7 @@ class LookingActivities:
                 )
             )
         if parsed.error:
-            events.append(
-                c.NewEvent(
-                    key=f"{request.life_id}:directive:{hash_of(view.comment)}",
-                    kind=c.EventKind.DIRECTIVE,
-                    at=_now(),
-                    attempt=view.restarts,
-                    summary=f"the comment's directive is not understood: {parsed.error}; {what_to_do(view)}",
-                    body={"comment": view.comment},
-                )
-            )
+            events.append(directive_row(request.life_id, view, f"{parsed.error}; {what_to_do(view)}", _now()))
         started = request.overrides
         effective = self.site.policies.current().of_job(
             request.cluster, view, parsed.directive, mode=started.mode, policy=started.policy
@@ -601,11 +544,6 @@ def _watched(view: JobView, life_id: int, workflow_id: str, *, paused: bool) -> 
         stderr=view.stderr,
         paused=paused,
     )
-
-
-def hash_of(text: str) -> str:
-    """A short stable name for a text, for idempotency keys."""
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _now() -> datetime:

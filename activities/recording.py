@@ -17,6 +17,7 @@ from activities import contracts as c
 from activities.audit.records import Event, PermitRequest
 from activities.heartbeat import heartbeating
 from activities.outages import outages_retried
+from activities.rows import left_out_row, plan_rows
 from activities.site import Site
 from activities.telemetry.joblog import save_tail
 from recovery.attempts import with_attempts
@@ -112,16 +113,7 @@ class RecordingActivities:
         return affected, last_call, purged_at
 
     def _tell_left_out(self, request: c.PlanStep, answer: c.PermitAnswer) -> None:
-        advice = request.advice
-        event = c.NewEvent(
-            key=f"withheld:{request.step_key}",
-            kind=c.EventKind.INCIDENT if answer.incident else c.EventKind.WATCHDOG,
-            at=datetime.now(UTC),
-            attempt=advice.restart_count,
-            summary=f"{', '.join(answer.left_out)} not excluded: {answer.reason}",
-            body={"step_key": request.step_key, "withheld": list(answer.left_out)},
-        )
-        self.site.tell(request, event)
+        self.site.tell(request, left_out_row(request, answer, datetime.now(UTC)))
 
     def _tell_waiting(self, request: c.PlanStep, answer: c.PermitAnswer, first: Event | None, wait_s: int) -> None:
         """One row for each reason, however often it is asked: figures in it change from one answer to the next."""
@@ -165,38 +157,8 @@ class RecordingActivities:
         self._append(*names, (event,), request.workflow_id, request.run_id, phase=phase)
 
     def _write_plan(self, request: c.PlanStep, *, waited: bool) -> None:
-        advice, verdict, now = request.advice, request.verdict, datetime.now(UTC)
-        without = f" without {', '.join(advice.exclude)}" if advice.exclude else ""
-        drained = f"; drain {', '.join(advice.drain)}" if advice.drain else ""
-        held = f"; hold {', '.join(advice.keep_nodes)}" if advice.keep_nodes else ""
-        approved = f", approved by {request.approved_by}" if request.approved_by else ""
-        events = (
-            c.NewEvent(
-                key=f"verdict:{request.step_key}",
-                kind=c.EventKind.VERDICT,
-                at=now,
-                attempt=advice.restart_count,
-                summary=f"{verdict.fault_class.value}: {verdict.reason}",
-                body=verdict.model_dump(mode="json"),
-            ),
-            c.NewEvent(
-                key=f"advice:{request.step_key}",
-                kind=c.EventKind.ADVICE,
-                at=now,
-                attempt=advice.restart_count,
-                summary=f"{advice.action.value}{without} by rule {advice.rule}: {advice.reason}",
-                body=advice.model_dump(mode="json"),
-            ),
-            c.NewEvent(
-                key=f"plan:{request.step_key}",
-                kind=c.EventKind.PLAN,
-                at=now,
-                attempt=advice.restart_count,
-                summary=f"{advice.action.value}{without} for restart count {advice.restart_count}"
-                f"{drained}{held}{approved}",
-                body={"step_key": request.step_key, "approved_by": request.approved_by},
-            ),
-        )
+        advice, verdict = request.advice, request.verdict
+        events = plan_rows(request, datetime.now(UTC))
         self._append(
             request.cluster,
             request.job_id,

@@ -18,6 +18,7 @@ from activities.farewell import Farewell
 from activities.heartbeat import heartbeating
 from activities.holding import hold_nodes, let_go
 from activities.outages import outages_retried
+from activities.rows import done_row, intent_row, refused_row
 from activities.settling import Settling
 from activities.site import Site
 from activities.slurm.answers import Changed
@@ -218,28 +219,14 @@ class SteppingActivities:
 
     def _write_intent(self, action: Action, request: c.StepRequest) -> bool:
         """True when this is the first run of the step. No audit, no action: it raises when it cannot be written."""
-        event = c.NewEvent(
-            key=f"{request.step_key}:intent",
-            kind=c.EventKind.STEP,
-            at=_now(),
-            attempt=request.restart_count,
-            summary=f"{action.value} asked of Slurm for restart count {request.restart_count}",
-            body={"action": action.value, "done": None, "exclude": list(request.exclude)},
-        )
+        event = intent_row(action, request, _now())
         return self._append(request, [event]) == 1
 
     async def _refused(self, action: Action, request: c.StepRequest, kind: RefusalKind, message: str) -> c.StepResult:
         made = await asyncio.to_thread(self._on_record, request)
         if made is not None:  # by another worker, while this one slept
             return made
-        event = c.NewEvent(
-            key=f"{request.step_key}:refused:{kind.value}",
-            kind=c.EventKind.STEP,
-            at=_now(),
-            attempt=request.restart_count,
-            summary=f"{action.value} refused ({kind.value}): {message}",
-            body={"action": action.value, "done": False, "refused": kind.value},
-        )
+        event = refused_row(action, request, kind.value, message, _now())
         await asyncio.to_thread(self._append, request, [event])
         await asyncio.to_thread(self.site.store.void_permit, request.step_key, _now())
         return c.StepResult(done=False, refused=kind.value, message=message)
@@ -263,23 +250,16 @@ class SteppingActivities:
             words.append(f"not excluded, so that the job can be placed: {', '.join(dropped)}")
         if note:
             words.append(note)
-        event = c.NewEvent(
-            key=f"{request.step_key}:done",
-            kind=c.EventKind.STEP,
-            at=acted_at,
-            attempt=request.restart_count,
-            summary="; ".join(words),
-            body={
-                "action": action.value,
-                "done": True,
-                "already": already,
-                "acted_at": acted_at.isoformat(),
-                "restarts": view.restarts,
-                "state": view.state.value,
-                "excluded": list(view.excluded),
-                "dropped": list(dropped),
-            },
+        result = c.StepResult(
+            done=True,
+            already=already,
+            message="; ".join(words),
+            restarts=view.restarts,
+            excluded=view.excluded,
+            dropped=dropped,
+            acted_at=acted_at,
         )
+        event = done_row(action, request, result, acted_at, view.state.value)
         ended: tuple[Attempt, ...] = ()
         if action is Action.RESTART:
             running = request.state is not None and not request.state.is_final and not request.stuck
@@ -290,15 +270,7 @@ class SteppingActivities:
         await self._not_excluded(request, {*dropped, *request.give_up} - set(view.excluded))
         if action is Action.RESTART and not already:
             await asyncio.to_thread(self._take_down_log_ends, request, view)
-        return c.StepResult(
-            done=True,
-            already=already,
-            message="; ".join(words),
-            restarts=view.restarts,
-            excluded=view.excluded,
-            dropped=dropped,
-            acted_at=acted_at,
-        )
+        return result
 
     async def _not_excluded(self, request: c.StepRequest, nodes: set[str]) -> None:
         """Nodes that the job is not kept off after all take nothing from the shares of the policy."""

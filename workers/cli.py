@@ -32,6 +32,8 @@ node_app = typer.Typer(help="Look at one node, or call it well.", no_args_is_hel
 app.add_typer(node_app, name="node")
 incidents_app = typer.Typer(help="Faults that several jobs share: list them, close one.")
 app.add_typer(incidents_app, name="incidents")
+audit_app = typer.Typer(help="Look after the audit store.", no_args_is_help=True)
+app.add_typer(audit_app, name="audit")
 doctor_app = typer.Typer(help="Look at what relight depends on.", no_args_is_help=True)
 app.add_typer(doctor_app, name="doctor")
 
@@ -105,6 +107,38 @@ def show(job: Job, config: Config = None, as_json: AsJson = False) -> None:
     from workers.cli_jobs import show_job
 
     show_job(config, job, as_json=as_json)
+
+
+@app.command()
+def export(
+    job: Job,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write, - for standard output; default relight-JOB.json."),
+    ] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write everything about one job into one file: histories, rows, ends of logs, policy; secrets masked."""
+    from workers.cli_export import export_job
+
+    export_job(config, job, output, as_json=as_json)
+
+
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="A file that `relight export` wrote.", show_default=False)],
+    policy: Annotated[Path | None, typer.Option("--policy", help="Policy file to decide by.")] = None,
+    recorded_policy: Annotated[
+        bool, typer.Option("--recorded-policy", help="Decide by the policy in the file, with the rules of today.")
+    ] = False,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell an exported story to today's code and rules; 0: all as then, 1: decisions differ, 2: it does not replay."""
+    from workers.cli_replay import replay_file
+
+    replay_file(config, file, policy=policy, recorded_policy=recorded_policy, as_json=as_json)
 
 
 @app.command()
@@ -351,6 +385,37 @@ def incidents_close(
     from workers.cli_incidents import close_incident
 
     close_incident(config, incident, by=by, reason=reason, as_json=as_json)
+
+
+@audit_app.command("verify")
+def audit_verify(
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Only this cluster.")] = None,
+    job: Annotated[str | None, typer.Option("--job", help="Only this job, as prod-12345.")] = None,
+    since: Annotated[str, typer.Option("--since", help="How far to look back: 12h, 30d, 8w.")] = "30d",
+    repair: Annotated[bool, typer.Option("--repair", help="Put back rows that are missing; nothing else.")] = False,
+    rate: Annotated[float, typer.Option("--rate", min=0.1, max=1000, help="Most calls to Temporal in a second.")] = 50,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the audit store with the workflows' histories; 0: they agree, 1: they do not."""
+    from workers.cli_audit import verify
+
+    verify(config, cluster=cluster, job=job, since=since, repair=repair, rate=rate, as_json=as_json)
+
+
+@audit_app.command("prune")
+def audit_prune(
+    older_than: Annotated[str, typer.Option("--older-than", help="Jobs that ended so long ago: 400d, 60w.")] = "400d",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be deleted.")] = False,
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Only this cluster.")] = None,
+    by: By = "",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete jobs that ended long ago, with all their rows and files."""
+    from workers.cli_audit import prune
+
+    prune(config, older_than=older_than, cluster=cluster, dry_run=dry_run, by=by, as_json=as_json)
 
 
 @doctor_app.command("telemetry")

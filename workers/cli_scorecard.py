@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from recovery.hindsight_records import Case, Judgement, Story
 from recovery.scorecard import LEAST_JOBS, LEAST_RIGHT, Scorecard, scorecard
 from workers.cli_jobs import opened_store
-from workers.naming import check_cluster, settings_of
-from workers.screen import UNUSABLE, Trouble, print_json, say, table
+from workers.naming import check_cluster, settings_of, span_of
+from workers.screen import print_json, say, table
 
 MOST_WRONG = 20
 """Wrong ones named, the newest; --json has all."""
 
-_SPAN = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
 
 def show_scorecard(config: Path | None, *, since: str, cluster: str | None, as_json: bool) -> None:
-    span = _span(since)
+    span = span_of(since, "--since")
     settings = settings_of(config)
     if cluster is not None:
         check_cluster(cluster, settings)
@@ -46,13 +42,6 @@ def show_scorecard(config: Path | None, *, since: str, cluster: str | None, as_j
     _print_harm(card)
     if card.cases:
         _print_trust(card)
-
-
-def _span(text: str) -> timedelta:
-    match = _SPAN.fullmatch(text.strip())
-    if match is None:
-        raise Trouble(f"--since {text!r} is not a time span, expected a number and m, h, d or w, as in 30d", UNUSABLE)
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 def _print_cases(card: Scorecard, since: str) -> None:

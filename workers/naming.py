@@ -6,6 +6,7 @@ import getpass
 import os
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 from recovery.nearest import meant
@@ -13,6 +14,9 @@ from workers.screen import UNUSABLE, Trouble
 from workers.settings import ConfigError, Settings, load_settings
 
 _JOB = re.compile(r"(?:(?P<cluster>[A-Za-z0-9][A-Za-z0-9_.-]{0,63})-)?(?P<id>[1-9][0-9]{0,9}(?:_[0-9]{1,9})?)")
+
+_SPAN = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def settings_of(config: Path | None) -> Settings:
@@ -62,6 +66,14 @@ def nodes_of(text: str) -> tuple[str, ...]:
         return expand(text)
     except BadHostlist as error:
         raise Trouble(str(error), UNUSABLE) from None
+
+
+def span_of(text: str, option: str) -> timedelta:
+    """A time span such as 12h, 30d or 8w."""
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
+        raise Trouble(f"{option} {text!r} is not a time span, expected a number and m, h, d or w, as in 30d", UNUSABLE)
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 def login_name() -> str:

@@ -95,6 +95,14 @@ class DatabaseSettings(_Section):
     """File that holds the URL; it takes precedence."""
 
 
+class RetentionSettings(_Section):
+    """What is kept after Temporal has deleted its own."""
+
+    keep_histories_every_h: Annotated[float, Field(ge=0, le=168, allow_inf_nan=False)] = 6.0
+    """Hours between two rounds that keep the histories of closed workflows in evidence_dir; 0: none are kept. More
+    often than the namespace's retention."""
+
+
 class SweepSettings(_Section):
     interval_s: Annotated[float, Field(ge=0.2, le=300, allow_inf_nan=False)] = 2.0
     """Seconds from one sweep of a cluster to the next."""
@@ -162,9 +170,10 @@ class Settings(BaseSettings):
     policy_file: Path | None = None
     """Left out: built-in defaults, and every cluster in monitor mode."""
     evidence_dir: Path = Path("/var/lib/relight/evidence")
-    """Where the ends of logs are kept before a restart truncates them."""
+    """Where the ends of logs are kept before a restart truncates them, and the histories of closed workflows."""
     catalogue: tuple[Path, ...] = ()
     """More fault catalogues, beside the built-in one."""
+    retention: RetentionSettings = RetentionSettings()
     sweep: SweepSettings = SweepSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     attribution: AttributionSettings = AttributionSettings()
@@ -300,6 +309,7 @@ def _known(parent: tuple[Any, ...]) -> str:
         ("temporal",): TemporalSettings,
         ("temporal", "tls"): TlsSettings,
         ("database",): DatabaseSettings,
+        ("retention",): RetentionSettings,
         ("sweep",): SweepSettings,
         ("telemetry",): TelemetrySettings,
         ("telemetry", "prometheus"): PrometheusSettings,

@@ -26,6 +26,7 @@ from activities.attributing import AttributingActivities
 from activities.audit.store import AuditStore, AuditUnavailable, SchemaTooNew, UnfitDatabase
 from activities.deciding import DecidingActivities
 from activities.draining import DrainingActivities
+from activities.keeping import KeepingActivities
 from activities.looking import LookingActivities
 from activities.recording import RecordingActivities
 from activities.site import NodeCheck, PolicySource, Site
@@ -37,11 +38,13 @@ from recovery.policy_file import PolicyFileError
 from workers.attribution import attributors
 from workers.connect import TemporalAway, connect
 from workers.gates import gate_of
+from workers.keeping_schedule import ensure_schedule
 from workers.namespace import check_namespace
 from workers.sandbox import runner
 from workers.settings import ConfigError, Settings
 from workers.telemetry import log_store, metrics_watch
 from workflows.cluster_watch import ClusterWatch, watch_id
+from workflows.history_keeper import HistoryKeeper
 from workflows.job_recovery import JobRecovery
 
 log = logging.getLogger("relight.worker")
@@ -99,7 +102,7 @@ async def _serve(settings: Settings) -> None:
         loop.set_default_executor(threads)
         for worker in _workers(client, site, settings):
             await stack.enter_async_context(worker)
-        ensuring = asyncio.create_task(_keep_watching(client, tuple(settings.clusters)))
+        ensuring = asyncio.create_task(_keep_watching(client, settings))
         log.info("watching %s; stop with SIGTERM", ", ".join(sorted(settings.clusters)))
         await stopping.wait()
         log.info("stopping: running activities get %s s", GRACE_S)
@@ -148,6 +151,7 @@ def _site(settings: Settings) -> Site:
 def _workers(client: Client, site: Site, settings: Settings) -> list[Worker]:
     looking, stepping = LookingActivities(site), SteppingActivities(site)
     recording, deciding, draining = RecordingActivities(site), DecidingActivities(site), DrainingActivities(site)
+    keeping = KeepingActivities(site, client)
     grace = timedelta(seconds=GRACE_S)
     made = [
         Worker(
@@ -173,7 +177,7 @@ def _workers(client: Client, site: Site, settings: Settings) -> list[Worker]:
             Worker(
                 client,
                 task_queue=c.workflow_queue(name),
-                workflows=[JobRecovery, ClusterWatch],
+                workflows=[JobRecovery, ClusterWatch, HistoryKeeper],
                 activities=[deciding.decide],
                 workflow_runner=runner(),
                 max_cached_workflows=CACHED_WORKFLOWS,
@@ -196,6 +200,7 @@ def _workers(client: Client, site: Site, settings: Settings) -> list[Worker]:
                     stepping.release,
                     stepping.arm,
                     draining.drain,
+                    keeping.keep_histories,
                 ],
                 max_concurrent_activities=100,
                 graceful_shutdown_timeout=grace,
@@ -211,10 +216,11 @@ def _workers(client: Client, site: Site, settings: Settings) -> list[Worker]:
     return made
 
 
-async def _keep_watching(client: Client, clusters: tuple[str, ...]) -> None:
+async def _keep_watching(client: Client, settings: Settings) -> None:
     """Ensures once a minute that each cluster has its one watch; Temporal's workflow id makes a second impossible."""
+    unscheduled = set(settings.clusters)
     while True:
-        for cluster in clusters:
+        for cluster in tuple(settings.clusters):
             try:
                 await client.start_workflow(
                     ClusterWatch.run,
@@ -226,4 +232,10 @@ async def _keep_watching(client: Client, clusters: tuple[str, ...]) -> None:
                 )
             except RPCError as problem:
                 log.warning("the watch of %s could not be ensured, it is tried again: %s", cluster, problem)
+        for cluster in sorted(unscheduled):
+            try:
+                await ensure_schedule(client, cluster, settings.retention.keep_histories_every_h)
+                unscheduled.discard(cluster)
+            except RPCError as problem:
+                log.warning("histories of %s are not kept, it is tried again: %s", cluster, problem)
         await asyncio.sleep(ENSURE_EVERY_S)

@@ -47,3 +47,10 @@ SWEEP_RETRY = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=1.0, maximum_interval=timedelta(seconds=5)
 )
 SWEEP_HEARTBEAT = timedelta(seconds=10)
+
+KEEPING_LIMIT = timedelta(hours=1)
+"""Schedule-to-close of a round that keeps histories."""
+
+KEEPING_RETRY = RetryPolicy(
+    initial_interval=timedelta(seconds=10), maximum_interval=timedelta(minutes=5), maximum_attempts=5
+)

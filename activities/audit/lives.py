@@ -85,41 +85,44 @@ def open_life(
 
 
 def _new_life(connection: Connection, number: int, view: JobView, workflow_id: str, run_id: str, now: datetime) -> Life:
-    result = connection.execute(
-        insert(lives).values(
-            cluster=view.cluster,
-            job_id=view.job_id,
-            number=number,
-            raw_id=view.raw_id,
-            uid=view.uid,
-            user_name=view.user,
-            account=view.account,
-            job_name=view.name,
-            partition_name=view.partition,
-            first_seen=now,
-            first_submit=view.submit_time,
-            submit_time=view.submit_time,
-            submit_settled=not view.completing,
-            restarts=view.restarts,
-            state=view.state.value,
-            phase="",
-            mode="",
-            paused=False,
-            paused_by="",
-            stopped=False,
-            last_finding="",
-            last_advice="",
-            workflow_id=workflow_id,
-            run_id=run_id,
-            opened_runs=1,
-            updated_at=now,
-            closed_at=None,
-            close_reason="",
-        )
-    )
+    result = connection.execute(insert(lives).values(**new_values(number, view, workflow_id, run_id, now)))
     created = result.inserted_primary_key
     assert created is not None
     return get(connection, created[0])
+
+
+def new_values(number: int, view: JobView, workflow_id: str, run_id: str, now: datetime) -> dict[str, Any]:
+    """The columns of a life that begins."""
+    return {
+        "cluster": view.cluster,
+        "job_id": view.job_id,
+        "number": number,
+        "raw_id": view.raw_id,
+        "uid": view.uid,
+        "user_name": view.user,
+        "account": view.account,
+        "job_name": view.name,
+        "partition_name": view.partition,
+        "first_seen": now,
+        "first_submit": view.submit_time,
+        "submit_time": view.submit_time,
+        "submit_settled": not view.completing,
+        "restarts": view.restarts,
+        "state": view.state.value,
+        "phase": "",
+        "mode": "",
+        "paused": False,
+        "paused_by": "",
+        "stopped": False,
+        "last_finding": "",
+        "last_advice": "",
+        "workflow_id": workflow_id,
+        "run_id": run_id,
+        "opened_runs": 1,
+        "updated_at": now,
+        "closed_at": None,
+        "close_reason": "",
+    }
 
 
 def close_life(connection: Connection, life_id: int, reason: str, now: datetime) -> None:
@@ -158,12 +161,12 @@ def get(connection: Connection, life_id: int) -> Life:
     row = connection.execute(select(lives).where(lives.c.id == life_id)).mappings().first()
     if row is None:
         raise UnknownLife(f"the audit store has no life {life_id}: open the job first, in this database")
-    return _life(row)
+    return life_of(row)
 
 
 def latest(connection: Connection, cluster: str, job_id: str) -> Life | None:
     row = _latest(connection, cluster, job_id, lock=False)
-    return None if row is None else _life(row)
+    return None if row is None else life_of(row)
 
 
 def jobs(
@@ -230,7 +233,7 @@ def _submits(connection: Connection, life: RowMapping) -> set[datetime]:
     return {submit for submit in (life["first_submit"], life["submit_time"], *rows) if submit is not None}
 
 
-def _life(row: RowMapping) -> Life:
+def life_of(row: RowMapping) -> Life:
     return Life(
         life_id=row["id"],
         user=row["user_name"],

@@ -51,6 +51,15 @@ class Event(Record):
     run_id: str
 
 
+class RunOnRecord(Record):
+    """A workflow run that wrote about a life."""
+
+    workflow_id: str
+    run_id: str
+    rows: int
+    newest: Time
+
+
 class JobRow(Record):
     """One job as a list shows it."""
 

@@ -31,6 +31,7 @@ from activities.audit.records import (
 )
 from activities.audit.tables import clusters
 from activities.audit.trouble import AuditUnavailable, KeyTaken, SchemaTooNew, UnfitDatabase, UnknownLife
+from activities.audit.upkeep import Upkeep
 from activities.contracts import NewEvent, PermitAnswer
 from recovery.hindsight_records import Story
 from recovery.incident_records import ClusterLook, Failure, Incident
@@ -74,6 +75,11 @@ class AuditStore:
     def ping(self) -> None:
         """Returns when the tables can be read, raises AuditUnavailable otherwise."""
         self._database.read(lambda c: c.execute(select(clusters.c.cluster).limit(1)).all())
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """What is done to the store as a whole."""
+        return Upkeep(self._database)
 
     def close(self) -> None:
         self._database.close()

@@ -95,7 +95,7 @@ class AttemptRecord(AuditTable, table=True):
 
 
 class EventRow(AuditTable, table=True):
-    """One line of the log. Rows are added and never changed or removed."""
+    """One line of the log. Rows are added and never changed; they go only with their whole job, when it is pruned."""
 
     __tablename__ = "events"
     __table_args__ = (

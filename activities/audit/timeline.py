@@ -41,26 +41,8 @@ def append(
         life = life_rows.lock(connection, life_id)
         if (life["cluster"], life["job_id"]) != (name(cluster, CLUSTER), name(job_id, JOB_ID)):
             raise UnknownLife(f"life {life_id} is of job {life['cluster']}/{life['job_id']}, not of {cluster}/{job_id}")
-    fresh = _unwritten(connection, life_id, new)
-    if fresh:
-        common = {"cluster": cluster, "job_id": job_id, "life_id": life_id, "recorded_at": now,
-                  "workflow_id": workflow_id, "run_id": run_id}  # fmt: skip
-        connection.execute(
-            insert(events),
-            [
-                {
-                    **common,
-                    "event_key": event.key,
-                    "kind": event.kind,
-                    "at": event.at,
-                    "by_whom": event.by,
-                    "summary": event.summary,
-                    "attempt": event.attempt,
-                    "body": event.body,
-                }
-                for event in fresh
-            ],
-        )
+    fresh = unwritten(connection, life_id, new)
+    insert_rows(connection, cluster, job_id, life_id, fresh, workflow_id, run_id, now)
     if life is not None:
         values = {**changes, "updated_at": now}
         for kind, column in ((EventKind.FINDING, "last_finding"), (EventKind.ADVICE, "last_advice")):
@@ -68,13 +50,45 @@ def append(
             if summaries:
                 values[column] = summaries[-1]
         for attempt in sorted(attempts_now, key=lambda one: one.number):
-            _save_attempt(connection, life["id"], attempt, now)
+            save_attempt(connection, life["id"], attempt, now)
             values |= _of_latest(attempt, values.get("restarts", life["restarts"]))
         connection.execute(update(lives).where(lives.c.id == life["id"]).values(**values))
     return len(fresh)
 
 
-def _unwritten(connection: Connection, life_id: int | None, new: Sequence[NewEvent]) -> list[NewEvent]:
+def insert_rows(
+    connection: Connection,
+    cluster: str,
+    job_id: str,
+    life_id: int | None,
+    fresh: Sequence[NewEvent],
+    workflow_id: str,
+    run_id: str,
+    now: datetime,
+) -> None:
+    if not fresh:
+        return
+    common = {"cluster": cluster, "job_id": job_id, "life_id": life_id, "recorded_at": now,
+              "workflow_id": workflow_id, "run_id": run_id}  # fmt: skip
+    connection.execute(
+        insert(events),
+        [
+            {
+                **common,
+                "event_key": event.key,
+                "kind": event.kind,
+                "at": event.at,
+                "by_whom": event.by,
+                "summary": event.summary,
+                "attempt": event.attempt,
+                "body": event.body,
+            }
+            for event in fresh
+        ],
+    )
+
+
+def unwritten(connection: Connection, life_id: int | None, new: Sequence[NewEvent]) -> list[NewEvent]:
     """Those of the events whose key is new, each key once."""
     by_key = {name(event.key, KEY): event for event in reversed(new)}
     if not by_key:
@@ -87,7 +101,7 @@ def _unwritten(connection: Connection, life_id: int | None, new: Sequence[NewEve
     return [by_key[key] for key in dict.fromkeys(name(event.key, KEY) for event in new) if key not in owners]
 
 
-def _save_attempt(connection: Connection, life_id: int, attempt: Attempt, now: datetime) -> None:
+def save_attempt(connection: Connection, life_id: int, attempt: Attempt, now: datetime) -> None:
     values = {
         "state": attempt.state.value,
         "submit_time": attempt.submit_time,
@@ -126,14 +140,14 @@ def read(
     query = select(events).where(events.c.cluster == cluster, events.c.job_id == job_id, events.c.id > after_id)
     if life_id is not None:
         query = query.where(events.c.life_id == life_id)
-    return [_event(row) for row in connection.execute(query.order_by(events.c.id).limit(limit)).mappings()]
+    return [event_of(row) for row in connection.execute(query.order_by(events.c.id).limit(limit)).mappings()]
 
 
 def last_of_kind(connection: Connection, cluster: str, kind: str) -> Event | None:
     """The newest row of the kind that belongs to the cluster and to no job."""
     query = select(events).where(events.c.cluster == cluster, events.c.kind == kind, events.c.job_id == "")
     row = connection.execute(query.order_by(events.c.id.desc()).limit(1)).mappings().first()
-    return None if row is None else _event(row)
+    return None if row is None else event_of(row)
 
 
 def with_waits(connection: Connection, rows: Sequence[JobRow]) -> list[JobRow]:
@@ -152,7 +166,7 @@ def with_waits(connection: Connection, rows: Sequence[JobRow]) -> list[JobRow]:
 
 def by_key(connection: Connection, key: str) -> Event | None:
     row = connection.execute(select(events).where(events.c.event_key == key)).mappings().first()
-    return None if row is None else _event(row)
+    return None if row is None else event_of(row)
 
 
 def attempts_of(connection: Connection, life_id: int) -> tuple[Attempt, ...]:
@@ -160,5 +174,5 @@ def attempts_of(connection: Connection, life_id: int) -> tuple[Attempt, ...]:
     return tuple(Attempt.model_validate(record) for record in connection.execute(query).scalars())
 
 
-def _event(row: RowMapping) -> Event:
+def event_of(row: RowMapping) -> Event:
     return Event(key=row["event_key"], by=row["by_whom"], **{key: row[key] for key in Event.model_fields if key in row})

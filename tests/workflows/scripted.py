@@ -248,11 +248,13 @@ def _count(request: c.DecideJob) -> int:
 
 
 @contextlib.asynccontextmanager
-async def serving(client: Client, script: Scripted, *, cluster: str = CLUSTER) -> AsyncIterator[None]:
-    """Workers for one cluster with the scripted activities."""
+async def serving(
+    client: Client, script: Scripted, *, cluster: str = CLUSTER, workflow: type = JobRecovery
+) -> AsyncIterator[None]:
+    """Workers for one cluster with the scripted activities; `workflow`: another version of JobRecovery."""
     async with contextlib.AsyncExitStack() as stack:
         for queue, flows, acts in (
-            (c.workflow_queue(cluster), [JobRecovery], [script.decide]),
+            (c.workflow_queue(cluster), [workflow], [script.decide]),
             (c.slurm_queue(cluster), [], script.all_activities()),
             (c.EVIDENCE_QUEUE, [], [script.save_evidence]),
             *([(c.ATTRIBUTION_QUEUE, [], [script.attribute])] if script.answer is not None else []),

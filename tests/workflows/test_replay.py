@@ -20,7 +20,7 @@ from workflows.job_recovery import JobRecovery
 STORED = sorted((Path(__file__).parent / "histories").glob("*/*.json"))
 
 
-def _load(path: Path) -> tuple[str, dict[str, Any]]:
+def load(path: Path) -> tuple[str, dict[str, Any]]:
     told = json.loads(path.read_text())
     return told["workflow_id"], told["history"]
 
@@ -40,7 +40,7 @@ def test_there_are_stored_histories_of_each_way_a_job_goes() -> None:
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: f"{path.parent.name}-{path.stem}")
 async def test_a_stored_history_replays(path: Path) -> None:
-    workflow_id, history = _load(path)
+    workflow_id, history = load(path)
     await _replayer().replay_workflow(WorkflowHistory.from_json(workflow_id, history))
 
 
@@ -51,13 +51,13 @@ async def test_a_policy_that_would_decide_otherwise_today_changes_no_replay(monk
     monkeypatch.setattr("activities.deciding.decide", refuses)
     assert decide is not refuses
     assert Policy(max_restarts=0).hash != Policy().hash
-    workflow_id, history = _load(next(path for path in STORED if path.stem == "crash-restarted"))
+    workflow_id, history = load(next(path for path in STORED if path.stem == "crash-restarted"))
     await _replayer().replay_workflow(WorkflowHistory.from_json(workflow_id, history))
 
 
 async def test_a_history_with_another_decision_in_it_does_not_replay() -> None:
     """The check itself can fail: a restart that is turned into 'leave alone' no longer fits the steps that follow."""
-    workflow_id, history = _load(next(path for path in STORED if path.stem == "crash-restarted"))
+    workflow_id, history = load(next(path for path in STORED if path.stem == "crash-restarted"))
     text = json.dumps(history)
     changed = 0
     for event in history["events"]:
@@ -74,7 +74,7 @@ async def test_a_history_with_another_decision_in_it_does_not_replay() -> None:
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_stored_histories_name_no_machine(path: Path) -> None:
-    _, history = _load(path)
+    _, history = load(path)
     words = [base64.b64decode(payload["data"]).decode() for event in history["events"] for payload in _payloads(event)]
     text = " ".join([json.dumps(history), *words])
     assert "/tmp/" not in text
