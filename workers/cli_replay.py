@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +15,7 @@ from recovery.records import Advice, Record
 from recovery.redeciding import Difference, changed_since, differences
 from workers.cli_check import read_policy
 from workers.cli_export import policy_of
+from workers.replay_apart import replay_apart
 from workers.screen import UNUSABLE, Trouble, moment, one_line, print_json, say
 from workers.settings import ConfigError, Settings, find_config, load_settings
 
@@ -47,35 +47,30 @@ def replay_file(config: Path | None, file: Path, *, policy: Path | None, recorde
     problems: dict[str, str] = {}
     decisions = 0
 
-    async def run() -> None:
-        nonlocal decisions
-        from workers.replaying import replay
-
-        for one, history in histories:
-            told = await replay(history)
-            decisions += len(told.decisions)
-            if told.problem:
-                problems[one.run_id] = told.problem
-            for request, decision in told.decisions:
-                at = request.now or (request.examination.view.looked_at if request.examination.view else None)
-                today = decided(request, policies, catalogue.hash, at or export.exported_at)
-                found = differences(decision.verdict, decision.advice, today.verdict, today.advice)
-                if found:
-                    reviewed.append(
-                        Reviewed(
-                            run_id=one.run_id,
-                            at=at,
-                            attempt=decision.advice.restart_count,
-                            then=_advice(decision.advice),
-                            today=_advice(today.advice),
-                            differences=found,
-                            because=changed_since(decision.advice, today.advice),
-                            reason_then=decision.advice.reason,
-                            reason_today=today.advice.reason,
-                        )
+    for one, _ in histories:
+        told = replay_apart(one.workflow_id, one.history or {})
+        decisions += len(told.decisions)
+        if told.problem:
+            problems[one.run_id] = told.problem
+        for request, decision in told.decisions:
+            at = request.now or (request.examination.view.looked_at if request.examination.view else None)
+            today = decided(request, policies, catalogue.hash, at or export.exported_at)
+            found = differences(decision.verdict, decision.advice, today.verdict, today.advice)
+            if found:
+                reviewed.append(
+                    Reviewed(
+                        run_id=one.run_id,
+                        at=at,
+                        attempt=decision.advice.restart_count,
+                        then=_advice(decision.advice),
+                        today=_advice(today.advice),
+                        differences=found,
+                        because=changed_since(decision.advice, today.advice),
+                        reason_then=decision.advice.reason,
+                        reason_today=today.advice.reason,
                     )
+                )
 
-    asyncio.run(run())
     missing = len(export.runs) - len(histories)
     events = sum(len(history.events) for _, history in histories)
     if as_json:

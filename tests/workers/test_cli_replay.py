@@ -157,6 +157,21 @@ def test_a_history_made_up_by_somebody_ends_the_replay_with_a_word(
     assert told.json["not_replayable"]["r"]
 
 
+def test_a_history_that_breaks_the_sdk_itself_does_not_break_the_command(
+    relight: Relight, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.replay_apart.LEAST_LIMIT_S", 10)
+    document = exported("monitor-advised")
+    events = document["runs"][0]["history"]["events"]
+    del events[next(at for at, event in enumerate(events) if "workflowTaskCompletedEventAttributes" in event)]
+    for number, event in enumerate(events, 1):
+        event["eventId"] = str(number)
+    told = relight("replay", write(document))
+    assert told.code == 2
+    assert "run r does not replay: " in told.out
+    assert "panicked" not in told.out + told.err
+
+
 def test_secrets_are_masked_wherever_they_stand_and_the_story_stays_the_same(tmp_path: Path) -> None:
     hidden = base64.b64encode(json.dumps({"line": "export API_KEY=sk-abcdefghijklmnop123456"}).encode()).decode()
     told = without_secrets(
