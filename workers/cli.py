@@ -75,6 +75,35 @@ def worker(config: Config = None) -> None:
     run_worker(config)
 
 
+@app.command("console")
+def run_the_console(
+    listen: Annotated[str, typer.Option("--listen", help="host:port; default console.listen.")] = "",
+    open_to: Annotated[
+        str,
+        typer.Option(
+            "--without-sign-in", help="viewer or operator: what everybody on this host may do. Loopback only."
+        ),
+    ] = "",
+    config: Config = None,
+) -> None:
+    """Run the console: pages, HTTP API and metrics of what relight sees and does."""
+    from workers.console.serve import run_console
+
+    run_console(config, listen=listen, open_to=open_to)
+
+
+@app.command()
+def token(
+    name: Annotated[str, typer.Argument(help="Whose it is, as the record shall name them: oncall, ci, alice.")],
+    role: Annotated[str, typer.Option("--role", help="viewer looks, operator also acts.")] = "viewer",
+    as_json: AsJson = False,
+) -> None:
+    """Make a token for the console: prints it once, and the line for console.tokens_file."""
+    from workers.console.tokens import print_new
+
+    print_new(name, role, as_json=as_json)
+
+
 @app.command(context_settings={"ignore_unknown_options": True})
 def demo(
     arguments: Annotated[list[str] | None, typer.Argument(help="Passed on, for example --keep or --json.")] = None,

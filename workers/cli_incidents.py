@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,11 +19,9 @@ def list_incidents(config: Path | None, *, cluster: str | None, everything: bool
     if cluster is not None:
         check_cluster(cluster, settings)
     with opened_store(settings) as store:
-        found = [
-            (name, one)
-            for name in ([cluster] if cluster is not None else sorted(settings.clusters))
-            for one in store.incidents(name, include_closed=everything, limit=limit)
-        ]
+        found = incidents_of(
+            store, [cluster] if cluster is not None else sorted(settings.clusters), everything=everything, limit=limit
+        )
     if as_json:
         print_json([{"cluster": name, "summary": one.summary, **one.model_dump(mode="json")} for name, one in found])
         return
@@ -34,6 +33,13 @@ def list_incidents(config: Path | None, *, cluster: str | None, everything: bool
         ["INCIDENT", "CLUSTER", "OPENED", "LAST SEEN", "JOBS", "STATE", "WHAT"],
         [_row(name, one, now) for name, one in found],
     )
+
+
+def incidents_of(
+    store: AuditStore, clusters: Sequence[str], *, everything: bool, limit: int
+) -> list[tuple[str, Incident]]:
+    """Incidents of the clusters, each with its cluster; of each cluster the newest first."""
+    return [(name, one) for name in clusters for one in store.incidents(name, include_closed=everything, limit=limit)]
 
 
 def _row(cluster: str, incident: Incident, now: datetime) -> list[str]:

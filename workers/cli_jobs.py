@@ -65,7 +65,7 @@ def list_jobs(
             offset += PAGE
             if len(page) < PAGE:
                 break
-        rows, opened = _with_incidents(store, rows[:limit])
+        rows, opened = with_incidents(store, rows[:limit])
         others = [] if rows else store.jobs(cluster, include_closed=everything, limit=PAGE)
     if as_json:
         print_json(rows)
@@ -100,7 +100,7 @@ def _none(others: list[JobRow], user: str | None, *, everything: bool) -> str:
     return f"no such jobs; without the filter there are {len(others)}{' or more' if len(others) == PAGE else ''}"
 
 
-def _with_incidents(store: AuditStore, rows: list[JobRow]) -> tuple[list[JobRow], list[Incident]]:
+def with_incidents(store: AuditStore, rows: list[JobRow]) -> tuple[list[JobRow], list[Incident]]:
     """The rows, each with the open incident its job belongs to, and those incidents."""
     clusters = sorted({row.cluster for row in rows})
     opened = [(cluster, incident) for cluster in clusters for incident in store.open_incidents(cluster)]

@@ -30,11 +30,7 @@ def list_nodes(config: Path | None, *, cluster: str | None, as_json: bool) -> No
     if cluster is not None:
         check_cluster(cluster, settings)
     with opened_store(settings) as store:
-        told = [
-            _told(name, node, *facts)
-            for name in ([cluster] if cluster is not None else sorted(settings.clusters))
-            for node, facts in sorted(_known(store, name).items())
-        ]
+        told = held_against(store, [cluster] if cluster is not None else sorted(settings.clusters))
     if as_json:
         print_json(told)
         return
@@ -49,13 +45,10 @@ def show_node(config: Path | None, node: str, *, cluster: str | None, as_json: b
     """Everything about one node, also what is over."""
     settings = settings_of(config)
     name = _cluster(settings, cluster)
-    _check_node(node)
+    check_node(node)
     with opened_store(settings) as store:
-        facts = _known(store, name, node).get(node, ([], [], []))
-        _check_name(store, name, node, facts)
-        told = _told(name, node, *facts)
-        told["past_drains"] = [one for one in store.drains_of(name, node) if one.ended_at is not None]
-        told["cleared"] = store.cleared(name, [node]).get(node)
+        told = everything_of(store, name, node)
+        _check_name(store, name, node, (told["suspicions"], told["exclusions"], told["drains"]))
     if as_json:
         print_json(told)
         return
@@ -77,11 +70,11 @@ def clear_node(config: Path | None, node: str, *, cluster: str | None, by: str, 
     """Calls a node well: suspicions before now count no more, and a drain of ours ends."""
     settings = settings_of(config)
     name = _cluster(settings, cluster)
-    _check_node(node)
+    check_node(node)
     if not reason.strip():
         raise Trouble("say --reason: it stands in the record of the node", UNUSABLE)
     with opened_store(settings) as store:
-        facts = _known(store, name, node).get(node, ([], [], []))
+        facts = known(store, name, node).get(node, ([], [], []))
         _check_name(store, name, node, facts)
         suspicions, exclusions, drains = facts
         store.clear_node(name, node, by or login_name(), reason)
@@ -122,7 +115,7 @@ def _returned(store: AuditStore, cluster: str, node: str) -> bool:
 Facts = tuple[list[Suspicion], list[Excluded], list[Drain]]
 
 
-def _known(store: AuditStore, cluster: str, node: str | None = None) -> dict[str, Facts]:
+def known(store: AuditStore, cluster: str, node: str | None = None) -> dict[str, Facts]:
     """What stands now, by node."""
     found: dict[str, Facts] = {}
     for suspicion in store.suspicions(cluster, None if node is None else [node], limit=MOST):
@@ -134,7 +127,20 @@ def _known(store: AuditStore, cluster: str, node: str | None = None) -> dict[str
     return found if node is None else {name: facts for name, facts in found.items() if name == node}
 
 
-def _told(
+def held_against(store: AuditStore, clusters: Sequence[str]) -> list[dict[str, Any]]:
+    """What stands now against nodes of the clusters, node by node."""
+    return [told_of(name, node, *facts) for name in clusters for node, facts in sorted(known(store, name).items())]
+
+
+def everything_of(store: AuditStore, cluster: str, node: str) -> dict[str, Any]:
+    """Everything about one node, also what is over."""
+    told = told_of(cluster, node, *known(store, cluster, node).get(node, ([], [], [])))
+    told["past_drains"] = [one for one in store.drains_of(cluster, node) if one.ended_at is not None]
+    told["cleared"] = store.cleared(cluster, [node]).get(node)
+    return told
+
+
+def told_of(
     cluster: str, node: str, suspicions: Sequence[Suspicion], exclusions: Sequence[Excluded], drains: Sequence[Drain]
 ) -> dict[str, Any]:
     return {
@@ -192,6 +198,6 @@ def _check_name(store: AuditStore, cluster: str, node: str, facts: Facts) -> Non
     check_nodes((node,), cluster, told.nodes if told is not None else ())
 
 
-def _check_node(node: str) -> None:
+def check_node(node: str) -> None:
     if nodes_of(node) != (node,):
         raise Trouble(f"{node!r} is not one node's name, expected something like n07", UNUSABLE)

@@ -73,7 +73,7 @@ def operate(
         raise Trouble(str(error), UNUSABLE) from None
     except TemporalAway as error:
         raise Trouble(str(error)) from None
-    except _NotWatched as error:
+    except NotWatched as error:
         raise Trouble(_why_not_watched(settings, cluster, job_id, error.namespace)) from None
     if signal:
         answer = {"accepted": None, "message": f"{verb} is left for the job's workflow as a signal", "state": ""}
@@ -91,7 +91,7 @@ def operate(
         raise SystemExit(1)
 
 
-class _NotWatched(Exception):
+class NotWatched(Exception):
     """No workflow of that job runs."""
 
     def __init__(self, namespace: str) -> None:
@@ -125,28 +125,40 @@ def _why_not_watched(settings: Settings, cluster: str, job_id: str, namespace: s
 async def _say(
     temporal: Any, workflow_id: str, verb: str, words: dict[str, Any], *, signal: bool
 ) -> dict[str, Any] | None:
-    """The workflow's answer; {} for a signal; None when nobody answered in time."""
-    client = await connect(temporal)
+    return await ask(await connect(temporal), workflow_id, verb, words, signal=signal)
+
+
+class Refused(Trouble):
+    """The job's workflow heard it and said no."""
+
+
+async def ask(
+    client: Client, workflow_id: str, verb: str, words: dict[str, Any], *, signal: bool = False, once: str | None = None
+) -> dict[str, Any] | None:
+    """The workflow's answer; {} for a signal; None when nobody answered in time. What bears the same name `once` is
+    carried out once, and answered as it was the first time. Raises NotWatched, Refused, Trouble."""
     try:
         if signal:
             await client.get_workflow_handle(workflow_id).signal(verb, words)
             return {}
-        return await asyncio.wait_for(_update(client, workflow_id, verb, words), ANSWER_LIMIT_S + 1)
+        return await asyncio.wait_for(_update(client, workflow_id, verb, words, once), ANSWER_LIMIT_S + 1)
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
         return None
     except WorkflowUpdateFailedError as error:
         cause = error.cause
-        raise Trouble(cause.message if isinstance(cause, ApplicationError) else str(cause or error)) from None
+        raise Refused(cause.message if isinstance(cause, ApplicationError) else str(cause or error)) from None
     except RPCError as error:
         if error.status in {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}:
             return None
         if error.status is RPCStatusCode.NOT_FOUND:
-            raise _NotWatched(client.namespace) from None
+            raise NotWatched(client.namespace) from None
         raise Trouble(f"Temporal refused: {error.message}") from None
 
 
-async def _update(client: Client, workflow_id: str, verb: str, words: dict[str, Any]) -> dict[str, Any]:
+async def _update(
+    client: Client, workflow_id: str, verb: str, words: dict[str, Any], once: str | None
+) -> dict[str, Any]:
     answer = await client.get_workflow_handle(workflow_id).execute_update(
-        verb, words, rpc_timeout=timedelta(seconds=ANSWER_LIMIT_S)
+        verb, words, id=once, rpc_timeout=timedelta(seconds=ANSWER_LIMIT_S)
     )
     return dict(answer) if isinstance(answer, dict) else {"accepted": True, "message": str(answer or ""), "state": ""}

@@ -5,11 +5,15 @@ They read the audit store and the policy file, and change nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from activities.audit.records import Event
+from activities.audit.store import AuditStore
 from activities.contracts import EventKind, JobOverrides
 from recovery.directive import Directive
 from recovery.foresight import Foreseen, JobFacts, foresee
@@ -23,20 +27,52 @@ from workers.screen import Trouble, clean, moment, print_json, say, table
 from workers.settings import Settings
 
 
-def explain(config: Path | None, job: str, *, as_json: bool) -> None:
+@dataclass(frozen=True)
+class Explained:
+    """Why a job got what it got, and what it would get next."""
+
+    job: str
+    policies: PolicyFile
+    effective: EffectivePolicy
+    refused: list[str]
+    """What the job asked for and did not get."""
+    decisions: list[Advice]
+    attempts: tuple[Attempt, ...]
+    ahead: tuple[Foreseen, ...]
+    stale: str
+    """Says that the workers follow another policy than the file's; empty where they follow it."""
+    stopped: bool
+    closed: bool
+
+    def data(self) -> dict[str, Any]:
+        """The same for machines."""
+        effective = self.effective
+        return {
+            "job": self.job,
+            "policy": {
+                "name": effective.name,
+                "from": effective.policy_from,
+                "mode": effective.mode,
+                "mode_from": effective.mode_from,
+                "file": self.policies.file,
+                "hash": self.policies.hash,
+                "differs_from_workers": self.stale,
+            },
+            "refused": self.refused,
+            "decisions": [_decision(one) for one in self.decisions],
+            "last": self.decisions[-1] if self.decisions else None,
+            "next": self.ahead,
+        }
+
+
+def explained(store: AuditStore, settings: Settings, cluster: str, job_id: str, now: datetime) -> Explained:
     """Which rule fired, on which facts, what is left of the budgets, and what the next failure would get."""
-    settings = settings_of(config)
-    cluster, job_id = job_of(job, settings)
-    now = datetime.now(UTC)
-    with opened_store(settings) as store:
-        life = recorded_life(store, cluster, job_id)
-        attempts = store.attempts(life.life_id)
-        events = events_of(store, life)
-        told = store.last_event(cluster, EventKind.POLICY)
+    life = recorded_life(store, cluster, job_id)
+    attempts = store.attempts(life.life_id)
+    events = events_of(store, life)
+    told = store.last_event(cluster, EventKind.POLICY)
     seen = next((event.body for event in reversed(events) if event.kind == EventKind.STATE), {})
-    decisions = [Advice.model_validate(event.body) for event in events if event.kind == EventKind.ADVICE]
-    refused = [event.summary for event in events if event.kind == EventKind.DIRECTIVE]
-    policies = _policy_file(settings)
+    policies = policy_file_of(settings)
     effective = _effective(policies, cluster, life.user, seen)
     facts = JobFacts(
         cluster=cluster,
@@ -51,35 +87,45 @@ def explain(config: Path | None, job: str, *, as_json: bool) -> None:
         mode_from=effective.mode_from,
         policy_name=effective.name,
     )
-    ahead = foresee(facts, attempts, effective.policy, now) if not life.stopped and life.closed_at is None else ()
-    stale = "" if told is None or told.body.get("hash") == policies.hash else _stale(policies, told)
+    going_on = not life.stopped and life.closed_at is None
+    return Explained(
+        job=f"{cluster}-{job_id}",
+        policies=policies,
+        effective=effective,
+        refused=[event.summary for event in events if event.kind == EventKind.DIRECTIVE],
+        decisions=[one for event in events if event.kind == EventKind.ADVICE and (one := _advice(event)) is not None],
+        attempts=attempts,
+        ahead=foresee(facts, attempts, effective.policy, now) if going_on else (),
+        stale="" if told is None or told.body.get("hash") == policies.hash else _stale(policies, told),
+        stopped=life.stopped,
+        closed=life.closed_at is not None,
+    )
+
+
+def _advice(event: Event) -> Advice | None:
+    """None for one of a newer relight, or one that was too long to be kept whole."""
+    try:
+        return Advice.model_validate(event.body)
+    except ValidationError:
+        return None
+
+
+def explain(config: Path | None, job: str, *, as_json: bool) -> None:
+    settings = settings_of(config)
+    cluster, job_id = job_of(job, settings)
+    with opened_store(settings) as store:
+        found = explained(store, settings, cluster, job_id, datetime.now(UTC))
     if as_json:
-        print_json(
-            {
-                "job": f"{cluster}-{job_id}",
-                "policy": {
-                    "name": effective.name,
-                    "from": effective.policy_from,
-                    "mode": effective.mode,
-                    "mode_from": effective.mode_from,
-                    "file": policies.file,
-                    "hash": policies.hash,
-                    "differs_from_workers": stale,
-                },
-                "refused": refused,
-                "decisions": [_decision(one) for one in decisions],
-                "last": decisions[-1] if decisions else None,
-                "next": ahead,
-            }
-        )
+        print_json(found.data())
         return
-    say(f"{cluster}-{job_id}: mode {effective.mode.value} (set by {effective.mode_from}), policy {effective.name} "
-        f"(named by {effective.policy_from}) of {policies.file}")  # fmt: skip
-    for line in (*refused, *((stale,) if stale else ())):
+    effective = found.effective
+    say(f"{found.job}: mode {effective.mode.value} (set by {effective.mode_from}), policy {effective.name} "
+        f"(named by {effective.policy_from}) of {found.policies.file}")  # fmt: skip
+    for line in (*found.refused, *((found.stale,) if found.stale else ())):
         say(clean(f"! {line}"))
-    _say_last(decisions)
-    _say_earlier(decisions, attempts)
-    _say_ahead(ahead, stopped=life.stopped, closed=life.closed_at is not None)
+    _say_last(found.decisions)
+    _say_earlier(found.decisions, found.attempts)
+    _say_ahead(found.ahead, stopped=found.stopped, closed=found.closed)
 
 
 def _say_last(decisions: list[Advice]) -> None:
@@ -141,30 +187,12 @@ def _say_ahead(ahead: tuple[Foreseen, ...], *, stopped: bool, closed: bool) -> N
 def show_policy(config: Path | None, *, as_json: bool) -> None:
     """What the workers follow, by cluster, and whether that is the file as it is now. Ends with 1 where it is not."""
     settings = settings_of(config)
-    file = settings.policy_file
-    problem, now_hash = "", ""
-    try:
-        now_hash = _policy_file(settings).hash
-    except Trouble as trouble:
-        problem = str(trouble)
-    rows: list[dict[str, Any]] = []
     with opened_store(settings) as store:
-        for cluster in sorted(settings.clusters):
-            event = store.last_event(cluster, EventKind.POLICY)
-            body = event.body if event is not None else {}
-            rows.append(
-                {
-                    "cluster": cluster,
-                    "in_force": body.get("hash", ""),
-                    "since": event.at if event is not None else None,
-                    "policies": list(_names(body.get("names"))),
-                    "problem": body.get("problem", ""),
-                    "is_the_file": event is not None and body.get("hash") == now_hash and not body.get("problem"),
-                }
-            )
+        told = policy_in_force(store, settings)
+    file, problem, now_hash, rows = told["file"], told["problem"], told["hash"], told["clusters"]
     fine = not problem and all(row["is_the_file"] for row in rows)
     if as_json:
-        print_json({"file": str(file) if file else None, "hash": now_hash, "problem": problem, "clusters": rows})
+        print_json(told)
     else:
         say(f"policy file {file}, hash {now_hash or 'none: it cannot be used'}" if file else "no policy_file: defaults")
         for row in rows:
@@ -182,10 +210,35 @@ def show_policy(config: Path | None, *, as_json: bool) -> None:
         raise SystemExit(1)
 
 
+def policy_in_force(store: AuditStore, settings: Settings) -> dict[str, Any]:
+    """The policy file as it is now, and what the workers of each cluster follow."""
+    problem, now_hash = "", ""
+    try:
+        now_hash = policy_file_of(settings).hash
+    except Trouble as trouble:
+        problem = str(trouble)
+    rows: list[dict[str, Any]] = []
+    for cluster in sorted(settings.clusters):
+        event = store.last_event(cluster, EventKind.POLICY)
+        body = event.body if event is not None else {}
+        rows.append(
+            {
+                "cluster": cluster,
+                "in_force": body.get("hash", ""),
+                "since": event.at if event is not None else None,
+                "policies": list(_names(body.get("names"))),
+                "problem": body.get("problem", ""),
+                "is_the_file": event is not None and body.get("hash") == now_hash and not body.get("problem"),
+            }
+        )
+    file = settings.policy_file
+    return {"file": str(file) if file else None, "hash": now_hash, "problem": problem, "clusters": rows}
+
+
 # ------------------------------------------------------------------------------------------------ pieces
 
 
-def _policy_file(settings: Settings) -> PolicyFile:
+def policy_file_of(settings: Settings) -> PolicyFile:
     if settings.policy_file is None:
         return parse("", "built-in defaults")
     found: PolicyFile = read_policy(settings.policy_file)

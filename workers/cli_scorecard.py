@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from activities.audit.store import AuditStore
 from recovery.hindsight_records import Case, Judgement, Story
 from recovery.scorecard import LEAST_JOBS, LEAST_RIGHT, Scorecard, scorecard
 from workers.cli_jobs import opened_store
@@ -21,14 +23,8 @@ def show_scorecard(config: Path | None, *, since: str, cluster: str | None, as_j
     if cluster is not None:
         check_cluster(cluster, settings)
     now = datetime.now(UTC)
-    stories: list[Story] = []
-    truncated = False
     with opened_store(settings) as store:
-        for name in [cluster] if cluster is not None else sorted(settings.clusters):
-            found, more = store.stories(name, now - span)
-            stories += found
-            truncated = truncated or more
-    card = scorecard(stories, since=now - span, until=now, truncated=truncated)
+        card = read_scorecard(store, [cluster] if cluster is not None else sorted(settings.clusters), span, now)
     if as_json:
         print_json(card)
         return
@@ -42,6 +38,17 @@ def show_scorecard(config: Path | None, *, since: str, cluster: str | None, as_j
     _print_harm(card)
     if card.cases:
         _print_trust(card)
+
+
+def read_scorecard(store: AuditStore, clusters: Sequence[str], span: timedelta, now: datetime) -> Scorecard:
+    """What was advised upon jobs of these clusters within the span before `now`, judged by what happened next."""
+    stories: list[Story] = []
+    truncated = False
+    for name in clusters:
+        found, more = store.stories(name, now - span)
+        stories += found
+        truncated = truncated or more
+    return scorecard(stories, since=now - span, until=now, truncated=truncated)
 
 
 def _print_cases(card: Scorecard, since: str) -> None:

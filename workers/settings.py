@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from recovery.yaml_lines import Lines, Problem, dotted, read_lines
 from workers.settings_attribution import AttributionSettings, ChatSettings, MaskSettings, ServiceSettings
+from workers.settings_console import ConsoleSettings, ProxySettings
 from workers.settings_logs import LogsSettings
 from workers.settings_prometheus import PrometheusSettings
 from workers.settings_ssh import SshSettings
@@ -177,6 +178,7 @@ class Settings(BaseSettings):
     sweep: SweepSettings = SweepSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     attribution: AttributionSettings = AttributionSettings()
+    console: ConsoleSettings = ConsoleSettings()
     clusters: dict[ClusterName, ClusterSettings] = Field(default_factory=dict)
     """By the name that workflow ids begin with."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -300,7 +302,7 @@ def _expected(item: Any, path: tuple[Any, ...]) -> str:
 
 
 def _is_secret(path: tuple[Any, ...]) -> bool:
-    return bool(path) and path[-1] in {"api_key", "url", "token"}
+    return bool(path) and path[-1] in {"api_key", "url", "token", "tokens", "secret", "key"}
 
 
 def _known(parent: tuple[Any, ...]) -> str:
@@ -318,6 +320,8 @@ def _known(parent: tuple[Any, ...]) -> str:
         ("attribution", "mask"): MaskSettings,
         ("attribution", "http"): ServiceSettings,
         ("attribution", "chat"): ChatSettings,
+        ("console",): ConsoleSettings,
+        ("console", "proxy"): ProxySettings,
     }
     below: dict[int, type[BaseModel]] = {2: ClusterSettings, 3: GateSettings}
     if parent[2:] == ("node_check",):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, delete, desc, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, Select, delete, desc, func, insert, select, update
 
 from activities.audit.records import JobRow, Life
 from activities.audit.tables import attempts, lives, permits, watched
@@ -178,25 +178,7 @@ def jobs(
     limit: int,
     offset: int,
 ) -> list[JobRow]:
-    watch = watched.c
-    query = (
-        select(
-            lives,
-            func.coalesce(watch.step, attempts.c.last_step).label("step"),
-            func.coalesce(watch.checkpoint, attempts.c.last_checkpoint).label("checkpoint"),
-            watch.step_at,
-            watch.total_steps,
-            watch.checkpoint_at,
-        )
-        .outerjoin(
-            watched,
-            (watch.cluster == lives.c.cluster) & (watch.job_id == lives.c.job_id) & (watch.life_id == lives.c.id),
-        )
-        .outerjoin(attempts, (attempts.c.life_id == lives.c.id) & (attempts.c.number == lives.c.restarts))
-        .order_by(desc(lives.c.id))
-        .limit(limit)
-        .offset(offset)
-    )
+    query = listed().limit(limit).offset(offset)
     if cluster is not None:
         query = query.where(lives.c.cluster == cluster)
     if user is not None:
@@ -205,17 +187,48 @@ def jobs(
         query = query.where(lives.c.phase == phase)
     if not include_closed:
         query = query.where(lives.c.closed_at.is_(None))
-    return [
-        JobRow(
-            life_id=row["id"],
-            user=row["user_name"],
-            name=row["job_name"],
-            partition=row["partition_name"],
-            attempt=row["restarts"],
-            **{key: row[key] for key in JobRow.model_fields if key in row},
+    return [job_row(row) for row in connection.execute(query).mappings()]
+
+
+def listed() -> Select[Any]:
+    """Lives as a list shows them, the newest first."""
+    watch = watched.c
+    last = attempts.alias("last")
+    fault = (
+        select(last.c.fault_class)
+        .where(last.c.life_id == lives.c.id, last.c.fault_class != "")
+        .order_by(desc(last.c.number))
+        .limit(1)
+        .scalar_subquery()
+    )
+    return (
+        select(
+            lives,
+            func.coalesce(watch.step, attempts.c.last_step).label("step"),
+            func.coalesce(watch.checkpoint, attempts.c.last_checkpoint).label("checkpoint"),
+            watch.step_at,
+            watch.total_steps,
+            watch.checkpoint_at,
+            func.coalesce(fault, "").label("fault_class"),
         )
-        for row in connection.execute(query).mappings()
-    ]
+        .outerjoin(
+            watched,
+            (watch.cluster == lives.c.cluster) & (watch.job_id == lives.c.job_id) & (watch.life_id == lives.c.id),
+        )
+        .outerjoin(attempts, (attempts.c.life_id == lives.c.id) & (attempts.c.number == lives.c.restarts))
+        .order_by(desc(lives.c.id))
+    )
+
+
+def job_row(row: RowMapping) -> JobRow:
+    return JobRow(
+        life_id=row["id"],
+        user=row["user_name"],
+        name=row["job_name"],
+        partition=row["partition_name"],
+        attempt=row["restarts"],
+        **{key: row[key] for key in JobRow.model_fields if key in row},
+    )
 
 
 def _latest(connection: Connection, cluster: str, job_id: str, *, lock: bool) -> RowMapping | None:

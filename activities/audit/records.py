@@ -84,6 +84,7 @@ class JobRow(Record):
     last_finding: str = ""
     last_advice: str = ""
     waits: str = Field(default="", description="what it waits for, and until when at most")
+    fault_class: str = Field(default="", description="of the last attempt whose cause was decided")
     first_seen: Time
     updated_at: Time
     closed_at: Time | None = None
@@ -210,3 +211,58 @@ class Drain(Record):
     cleared_at: Time | None = Field(default=None, description="somebody wants it back in service since then")
     cleared_by: str = ""
     clear_reason: str = ""
+
+
+class JobFilter(Record):
+    """Which jobs a list shows. What is empty does not count."""
+
+    cluster: str = ""
+    user: str = ""
+    partition: str = ""
+    state: str = Field(default="", description="a Slurm state or a phase, or paused, or stopped")
+    mode: str = ""
+    fault: str = Field(default="", description="class of a fault that one of its attempts had")
+    text: str = Field(
+        default="", max_length=200, description="part of the job's name, beginning of its id, or its user"
+    )
+    closed: bool = Field(default=False, description="also jobs that Slurm has forgotten")
+
+
+class JobCount(Record):
+    """So many open jobs of one cluster are alike."""
+
+    cluster: str
+    state: str
+    phase: str
+    mode: str
+    paused: bool
+    jobs: int
+
+
+class Fault(Record):
+    """One attempt that ended by a fault."""
+
+    cluster: str
+    job_id: str
+    attempt: int
+    fault_class: str
+    signature: str
+    at: Time
+    by_relight: bool = Field(default=False, description="relight started the next attempt")
+
+
+class NodeCount(Record):
+    """How often a node was suspected, and by how many jobs."""
+
+    cluster: str
+    node: str
+    suspicions: int
+    jobs: int
+
+
+class Moved(Record):
+    """A job whose progress was written since the last look."""
+
+    cluster: str
+    job_id: str
+    step_at: Time

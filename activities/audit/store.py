@@ -14,7 +14,18 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from activities.audit import drains, exclusions, hindsight, incidents, lives, permits, suspicions, timeline, watching
+from activities.audit import (
+    drains,
+    exclusions,
+    hindsight,
+    incidents,
+    listing,
+    lives,
+    permits,
+    suspicions,
+    timeline,
+    watching,
+)
 from activities.audit.database import Database
 from activities.audit.engine import sqlite_file
 from activities.audit.records import (
@@ -23,8 +34,13 @@ from activities.audit.records import (
     DrainGrant,
     Event,
     Excluded,
+    Fault,
+    JobCount,
+    JobFilter,
     JobRow,
     Life,
+    Moved,
+    NodeCount,
     PermitRequest,
     ToldFailure,
     Watched,
@@ -140,7 +156,48 @@ class AuditStore:
 
         return self._database.read(read)
 
+    def listed(self, wanted: JobFilter, *, before: int | None = None, limit: int = 50) -> list[JobRow]:
+        """One page of the jobs that are wanted, the newest life first, those older than the life `before`."""
+
+        def read(connection: Any) -> list[JobRow]:
+            return timeline.with_waits(connection, listing.page(connection, wanted, before, limit))
+
+        return self._database.read(read)
+
+    def count(self, wanted: JobFilter) -> int:
+        return self._database.read(lambda c: listing.count(c, wanted))
+
+    def counts(self) -> list[JobCount]:
+        """How many open jobs there are, by cluster, state, phase, mode and pause."""
+        return self._database.read(listing.counts)
+
+    def faults(self, clusters: Sequence[str], since: datetime, *, limit: int = 20_000) -> list[Fault]:
+        """Attempts that ended by a fault since then, the newest first."""
+        return self._database.read(lambda c: listing.faults(c, clusters, since, limit))
+
+    def suspected_nodes(self, clusters: Sequence[str], since: datetime, *, limit: int = 20) -> list[NodeCount]:
+        """Nodes that were suspected most since then, also where it counts no more."""
+        return self._database.read(lambda c: listing.suspected_nodes(c, clusters, since, limit))
+
     # -------------------------------------------------------------------------------------------- the log
+
+    def newest_event(self) -> int:
+        """Id of the newest row of the log; 0 without any."""
+        return self._database.read(listing.newest_event)
+
+    def events_after(self, after_id: int, *, limit: int = 1000) -> list[Event]:
+        """Rows of the whole log by id. Of several writers one may appear late, under a lower id."""
+        return self._database.read(lambda c: listing.events_after(c, after_id, limit))
+
+    def recent(
+        self, clusters: Sequence[str], kinds: Sequence[str], since: datetime, *, limit: int = 200
+    ) -> list[Event]:
+        """Rows of these kinds since then, of all jobs of the clusters, the newest first."""
+        return self._database.read(lambda c: listing.recent(c, clusters, kinds, since, limit))
+
+    def moved(self, since: datetime | None, *, limit: int = 5000) -> list[Moved]:
+        """Jobs whose last step is younger than that, the latest first."""
+        return self._database.read(lambda c: listing.moved(c, since, limit))
 
     def append(
         self,
@@ -357,7 +414,7 @@ class AuditStore:
         def save(connection: Any) -> None:
             known = permits.lock_cluster(connection, cluster, at)["facts"]
             nodes = list(facts.nodes) or known.get("nodes", [])  # read apart from the rest
-            values = {"facts": {**facts.model_dump(mode="json"), "nodes": nodes}, "updated_at": at}
+            values = {"facts": {**facts.model_dump(mode="json"), "nodes": nodes}}
             connection.execute(update(clusters).where(clusters.c.cluster == cluster).values(**values))
 
         self._database.write(save)
@@ -368,10 +425,25 @@ class AuditStore:
 
         def save(connection: Any) -> None:
             known = permits.lock_cluster(connection, cluster, at)["facts"]
-            values = {"facts": {**known, "nodes": list(nodes)}, "updated_at": at}
+            values = {"facts": {**known, "nodes": list(nodes)}}
             connection.execute(update(clusters).where(clusters.c.cluster == cluster).values(**values))
 
         self._database.write(save)
+
+    def sweep_went_well(self, cluster: str, now: datetime | None = None) -> None:
+        """The scheduler was read: for those who watch over relight."""
+        at = now or datetime.now(UTC)
+
+        def save(connection: Any) -> None:
+            permits.lock_cluster(connection, cluster, at)
+            connection.execute(update(clusters).where(clusters.c.cluster == cluster).values(updated_at=at))
+
+        self._database.write(save)
+
+    def swept_at(self, cluster: str) -> datetime | None:
+        """When `sweep_went_well` was told last; None: never."""
+        query = select(clusters.c.updated_at).where(clusters.c.cluster == cluster)
+        return self._database.read(lambda c: c.execute(query).scalar())
 
     def facts(self, cluster: str) -> ClusterFacts | None:
         """Settings of the cluster as they were last read; None: never."""
