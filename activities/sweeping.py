@@ -8,6 +8,7 @@ lives in SQL, so that another sweep can go on where this one stopped.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,7 @@ from recovery.records import JobState, Progress
 
 log = logging.getLogger("relight.sweep")
 
+SIGN_EVERY_S = 5.0
 BEAT_S = 1.0
 ONE_SWEEP_S = 150.0
 """Longest single sweep: longer than a gate call against a slurmctld that does not answer."""
@@ -80,6 +82,7 @@ class SweepingActivities:
         self.site, self.temporal = site, temporal
         self._tried: dict[str, str] = {}
         self._told_policy: dict[str, tuple[str, str]] = {}
+        self._told_sweep: dict[str, float] = {}
         self._logs = LogWatch(site.catalogue)
         self._pulse = Pulse(site)
         self._stores = {cluster: StoreFollower(store.source) for cluster, store in site.logs.items()}
@@ -118,7 +121,9 @@ class SweepingActivities:
                 if time.monotonic() - began > ONE_SWEEP_S:
                     raise TimeoutError(f"a sweep took longer than {ONE_SWEEP_S:g} s")
                 await asyncio.wait({work}, timeout=BEAT_S)
-            return work.result()
+            done = work.result()
+            await self._tell_sweep(cluster)
+            return done
         except (SlurmError, AuditUnavailable, RPCError, TimeoutError) as problem:
             text = f"{type(problem).__name__}: {problem}"[:200]
             if text != report.last_error:
@@ -197,6 +202,14 @@ class SweepingActivities:
                 "signals": report.signals + len(signals),
             }
         )
+
+    async def _tell_sweep(self, cluster: str) -> None:
+        """For those who watch over relight, a sign now and then that the cluster is watched."""
+        if time.monotonic() - self._told_sweep.get(cluster, -SIGN_EVERY_S) < SIGN_EVERY_S:
+            return
+        self._told_sweep[cluster] = time.monotonic()
+        with contextlib.suppress(AuditUnavailable):  # the sign is then missing, as it should be
+            await asyncio.to_thread(self.site.store.sweep_went_well, cluster)
 
     def _tell_policy(self, cluster: str) -> None:
         """One row of the cluster's log for each policy file that was taken up, and for each that could not be."""

@@ -111,6 +111,7 @@ def now_of(source: Source, cluster: str = "") -> Now:
                 incidents=len(store.open_incidents(name)),
                 drained=len(store.drains(name)),
                 excluded=len({one.node for one in store.exclusions(name)}),
+                swept_at=store.swept_at(name),
                 **_looks(store, name),
             )
         )

@@ -35,6 +35,7 @@ class ClusterNow(Shape):
     incidents: int
     drained: int = Field(description="nodes that relight has taken out of service")
     excluded: int = Field(description="nodes that some job is kept away from")
+    swept_at: Time | None = Field(default=None, description="last sweep that read the scheduler")
     looked_at: Time | None = Field(default=None, description="last look at a running job, as far as it is written down")
     blind: int = Field(default=0, description="running jobs whose log cannot be read")
 

@@ -4,15 +4,16 @@
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-function axes() {
+function axes(from, to) {
+  const words = (_, times) => times.map((time) => new Date(time * 1e3).toISOString().slice(from, to).replace("T", " "));
   const one = { stroke: css("--dim"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") } };
-  return [one, { ...one, size: 64 }];
+  return [{ ...one, values: words, space: 80 }, { ...one, size: 64 }];
 }
 
 function progress(place, points) {
   return new uPlot({
     width: place.clientWidth - 14, height: 190, tzDate: (time) => uPlot.tzDate(new Date(time * 1e3), "Etc/UTC"),
-    axes: axes(), scales: { x: { time: true } },
+    axes: points[0].at(-1) - points[0][0] > 2 * 86400 ? axes(5, 16) : axes(11, 16), scales: { x: { time: true } },
     series: [
       { label: "time (UTC)" },
       { label: "completed step", stroke: css("--link"), width: 2, spanGaps: false, points: { show: true } },
@@ -26,7 +27,7 @@ function weeks(place, points) {
   const labels = JSON.parse(place.dataset.labels);
   return new uPlot({
     width: place.clientWidth - 14, height: 220, tzDate: (time) => uPlot.tzDate(new Date(time * 1e3), "Etc/UTC"),
-    axes: axes(), scales: { x: { time: true } },
+    axes: axes(0, 10), scales: { x: { time: true } },
     series: [
       { label: "week of" },
       ...labels.map((label, at) => ({
