@@ -10,7 +10,7 @@ import contextlib
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.exceptions import ApplicationError
@@ -22,6 +22,9 @@ from workers.connect import TemporalAway, connect
 from workers.naming import check_nodes, job_of, login_name, nodes_of, settings_of
 from workers.screen import UNUSABLE, Trouble, moment, print_json, say
 from workers.settings import ConfigError, Settings
+
+if TYPE_CHECKING:
+    from activities.audit.store import AuditStore
 
 ANSWER_LIMIT_S = 5.0
 MOST_JOBS = 500
@@ -112,14 +115,23 @@ def _nodes(settings: Settings, cluster: str) -> Nodes:
 def _why_not_watched(settings: Settings, cluster: str, job_id: str, namespace: str) -> str:
     from workers.cli_jobs import opened_store
 
-    said = f"relight does not watch job {cluster}-{job_id} now (no workflow of that id runs in namespace {namespace})"
     with contextlib.suppress(Trouble), opened_store(settings) as store:
-        life = store.latest_life(cluster, job_id)
-        if life is not None and life.closed_at is not None:
-            return f"{said}: its record was closed at {moment(life.closed_at)} ({life.close_reason}); submit it anew"
-        near = meant(job_id, [row.job_id for row in store.jobs(cluster, limit=MOST_JOBS)])
-        return f"{said}{near}{'' if near.endswith('?') else '.'} `relight jobs` lists those it watches"
-    return f"{said}. `relight jobs` lists those it watches"
+        return why_not_watched(store, cluster, job_id, namespace)
+    return f"{_not_watched(cluster, job_id, namespace)}. `relight jobs` lists those it watches"
+
+
+def _not_watched(cluster: str, job_id: str, namespace: str) -> str:
+    return f"relight does not watch job {cluster}-{job_id} now (no workflow of that id runs in namespace {namespace})"
+
+
+def why_not_watched(store: AuditStore, cluster: str, job_id: str, namespace: str) -> str:
+    """What is known of a job whose workflow does not run."""
+    said = _not_watched(cluster, job_id, namespace)
+    life = store.latest_life(cluster, job_id)
+    if life is not None and life.closed_at is not None:
+        return f"{said}: its record was closed at {moment(life.closed_at)} ({life.close_reason}); submit it anew"
+    near = meant(job_id, [row.job_id for row in store.jobs(cluster, limit=MOST_JOBS)])
+    return f"{said}{near}{'' if near.endswith('?') else '.'} `relight jobs` lists those it watches"
 
 
 async def _say(

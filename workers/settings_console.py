@@ -44,7 +44,7 @@ class ConsoleSettings(BaseModel):
     tokens_file: Path | None = None
     """File of the tokens that let people and programs in, as `relight token` prints them, one a line."""
     tokens: SecretStr | None = None
-    """The same lines, for RELIGHT_CONSOLE__TOKENS."""
+    """The same lines; only their digests stand in them."""
     secret: SecretStr | None = None
     """Signs sessions; better given as RELIGHT_CONSOLE__SECRET or secret_file. Left out: a new one at each start, which
     signs everybody out. Several consoles behind one address need the same."""

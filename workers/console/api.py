@@ -23,6 +23,7 @@ from recovery.scorecard import Scorecard
 from workers.cli_nodes import check_node
 from workers.cli_scorecard import span_of
 from workers.console import reading
+from workers.console.demanding import demand
 from workers.console.gatekeeping import ApiOperator, ApiViewer, api_viewer
 from workers.console.live import NOW, stream
 from workers.console.problems import RESPONSES, Problem
@@ -265,4 +266,4 @@ async def tell(
 ) -> Answered:
     """Pause, resume, force or approve: the job's workflow answers. 409: it refused, with the reason."""
     cluster, job_id = _job(request, job)
-    return await of(request).telling(f"{cluster}-{job_id}", verb, wish, by=who.name, once=idempotency_key)
+    return await demand(of(request), cluster, job_id, verb, wish, by=who.name, once=idempotency_key)

@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from workers.connect import TemporalAway
 from workers.console import reading
 from workers.console.access import Identity
+from workers.console.demanding import demand
 from workers.console.gatekeeping import SIGN_IN, PageOperator
 from workers.console.pages_frame import render
 from workers.console.problems import Problem, problem_of
@@ -121,9 +122,7 @@ async def do(request: Request, who: PageOperator, job: str, name: str) -> HTMLRe
     fields = await read_form(request)
     try:
         wish = _wish(deed, fields)
-        told = await of(request).telling(
-            f"{cluster}-{job_id}", deed.verb, wish, by=who.name, once=fields.get("once", "")
-        )
+        told = await demand(of(request), cluster, job_id, deed.verb, wish, by=who.name, once=fields.get("once", ""))
     except (Problem, Trouble, TemporalAway, ConfigError) as error:
         problem = problem_of(error)
         return await _asked(request, who, job, deed, fields, trouble=problem.detail, status=problem.status)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from activities.audit.store import AuditUnavailable, SchemaTooNew, UnfitDatabase
-from workers.cli_operate import NotWatched, Refused
+from workers.cli_operate import Refused
 from workers.connect import TemporalAway
 from workers.console.words import flat
 from workers.screen import UNUSABLE, Trouble
@@ -56,8 +56,6 @@ def problem_of(error: Exception) -> Problem:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
         return Problem(400, flat(f"{where}: {first['msg']}"))
-    if isinstance(error, NotWatched):
-        return Problem(404, str(error))
     if isinstance(error, Refused):
         return Problem(409, str(error))
     if isinstance(error, Trouble):

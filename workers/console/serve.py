@@ -40,7 +40,7 @@ def run_console(config: Path | None, *, listen: str, open_to: str) -> None:
     try:
         access = access_of(settings, open_to=role)
         check_exposure(host, access, settings.console)
-        store = AuditStore(settings.database_url, timeout_s=min(5.0, settings.console.deadline_s))
+        store = AuditStore(settings.database_url, timeout_s=min(5.0, settings.console.deadline_s), existing=True)
     except (ConfigError, ValueError) as error:
         raise Trouble(str(error), UNUSABLE) from None
     hosts = settings.console.hosts
