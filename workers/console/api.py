@@ -21,7 +21,6 @@ from recovery.policy import RULES
 from recovery.records import Attempt
 from recovery.scorecard import Scorecard
 from workers.cli_nodes import check_node
-from workers.cli_scorecard import span_of
 from workers.console import reading
 from workers.console.demanding import demand
 from workers.console.gatekeeping import ApiOperator, ApiViewer, api_viewer
@@ -43,7 +42,7 @@ from workers.console.shapes import (
 )
 from workers.console.state import of
 from workers.console.telling import Answered, Verb, Wish
-from workers.naming import check_cluster, job_of
+from workers.naming import check_cluster, job_of, span_of
 
 MOST = 500
 _TOPIC = re.compile(r"now|job:[A-Za-z0-9][A-Za-z0-9_.-]{0,63}-[1-9][0-9]{0,9}(_[0-9]{1,9})?")
@@ -229,13 +228,13 @@ def rules() -> tuple[RuleTold, ...]:
 @router.get("/reports")
 async def reports(request: Request, cluster: ClusterName = "", since: Since = "30d") -> Reports:
     """Faults by class and week, and the nodes that were suspected most."""
-    return await of(request).readings(reading.reports_of, _cluster(request, cluster), span_of(since))
+    return await of(request).readings(reading.reports_of, _cluster(request, cluster), span_of(since, "since"))
 
 
 @router.get("/reports/scorecard")
 async def scorecard(request: Request, cluster: ClusterName = "", since: Since = "30d") -> Scorecard:
     """What was advised, compared with what happened next."""
-    return await of(request).readings(reading.card_of, _cluster(request, cluster), span_of(since))
+    return await of(request).readings(reading.card_of, _cluster(request, cluster), span_of(since, "since"))
 
 
 @router.get("/live", response_class=StreamingResponse)

@@ -15,7 +15,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from activities.audit.records import Event, JobFilter
 from recovery.records import Attempt, FaultClass, JobState, Mode
 from workers.cli_nodes import check_node
-from workers.cli_scorecard import span_of
 from workers.console import reading
 from workers.console.api import cursor_of, place_of, rules
 from workers.console.axis import Axis, lay_out
@@ -25,7 +24,7 @@ from workers.console.live import NOW, topic_of
 from workers.console.pages_frame import render
 from workers.console.shapes import JobStory
 from workers.console.state import of
-from workers.naming import check_cluster, job_of
+from workers.naming import check_cluster, job_of, span_of
 from workers.screen import Trouble
 from workers.settings import Settings
 
@@ -224,7 +223,7 @@ async def incidents(request: Request, who: PageViewer, cluster: Word = "", close
 @router.get("/reports")
 async def reports(request: Request, who: PageViewer, cluster: Word = "", since: Word = "30d") -> HTMLResponse:
     console = of(request)
-    length = span_of(since)
+    length = span_of(since, "since")
     card = await console.readings(reading.card_of, _known(console.settings, cluster), length)
     told = await console.readings(reading.reports_of, cluster, length)
     weeks = sorted({one.week for one in told.by_week})
@@ -244,7 +243,7 @@ async def reports(request: Request, who: PageViewer, cluster: Word = "", since: 
 async def reports_csv(request: Request, who: PageViewer, cluster: Word = "", since: Word = "30d") -> Response:
     """The judged recommendations, one a row."""
     console = of(request)
-    card = await console.readings(reading.card_of, _known(console.settings, cluster), span_of(since))
+    card = await console.readings(reading.card_of, _known(console.settings, cluster), span_of(since, "since"))
     columns = (
         "at",
         "cluster",
