@@ -309,6 +309,9 @@ def _commands(name: str, command: Any) -> Iterator[str]:
     rows += [(" ".join(code(word) for word in _spelled(one)), _help(one)) for one in options]
     if rows:
         yield table(("", "meaning"), rows)
+    examples = [line.strip() for line in (command.epilog or "").splitlines()[2:]]
+    if examples:
+        yield "\n".join(("```sh", *examples, "```", ""))
 
 
 def _placeholder(one: Any) -> str:

@@ -11,30 +11,56 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+
+
+def _examples(*lines: str) -> str:
+    """The last part of a command's help; \\b keeps its lines as they are."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+EXIT_CODES = """\b
+Exit codes: 0 done; 1 refused, failed, not found, or a check that found something;
+2 wrong usage, configuration or input. With --json an error is {"error": "..."}."""
+
+PLAIN: Any = {"rich_markup_mode": None}
+"""Help as plain text: the same on a pipe, and rich alone would take longer to load than all the rest."""
 
 app = typer.Typer(
     name="relight",
     help="Brings failed training runs on Slurm back by themselves, on good nodes, or stops them with a reason.",
+    epilog=_examples(
+        "relight jobs                      # what is watched, and what relight thinks of it",
+        "relight show prod-12345           # the story of one job, and what it waits for",
+        'relight pause prod-12345 --reason "debugging"',
+        "relight diagnose slurm-4711.out   # what broke, from a log alone",
+        "relight force --help              # every command has examples",
+    )
+    + f"\n\n{EXIT_CODES}",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    **PLAIN,
 )
-policy_app = typer.Typer(help="Check and explain the policy.", no_args_is_help=True)
-config_app = typer.Typer(help="Check the configuration.", no_args_is_help=True)
-patterns_app = typer.Typer(help="Check, list and try fault patterns.", no_args_is_help=True)
+policy_app = typer.Typer(help="Check and explain the policy.", no_args_is_help=True, **PLAIN)
+config_app = typer.Typer(help="Check the configuration.", no_args_is_help=True, **PLAIN)
+patterns_app = typer.Typer(help="Check, list and try fault patterns.", no_args_is_help=True, **PLAIN)
 app.add_typer(policy_app, name="policy")
 app.add_typer(config_app, name="config")
 app.add_typer(patterns_app, name="patterns")
-node_app = typer.Typer(help="Look at one node, or call it well.", no_args_is_help=True)
+node_app = typer.Typer(help="Look at one node, or call it well.", no_args_is_help=True, **PLAIN)
 app.add_typer(node_app, name="node")
-incidents_app = typer.Typer(help="Faults that several jobs share: list them, close one.")
+incidents_app = typer.Typer(
+    help="Faults that several jobs share: list them, close one.",
+    epilog=_examples("relight incidents", "relight incidents --all --json"),
+    **PLAIN,
+)
 app.add_typer(incidents_app, name="incidents")
-audit_app = typer.Typer(help="Look after the audit store.", no_args_is_help=True)
+audit_app = typer.Typer(help="Look after the audit store.", no_args_is_help=True, **PLAIN)
 app.add_typer(audit_app, name="audit")
-doctor_app = typer.Typer(help="Look at what relight depends on.", no_args_is_help=True)
+doctor_app = typer.Typer(help="Look at what relight depends on.", no_args_is_help=True, **PLAIN)
 app.add_typer(doctor_app, name="doctor")
 
 Config = Annotated[
@@ -42,10 +68,12 @@ Config = Annotated[
     typer.Option("--config", "-c", help="Configuration file; default $RELIGHT_CONFIG, /etc/relight/relight.yaml."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Job = Annotated[str, typer.Argument(help="Job, as prod-12345; with one configured cluster also 12345 or 12345_7.")]
+Job = Annotated[
+    str, typer.Argument(metavar="JOB", help="Job, as prod-12345; with one configured cluster also 12345 or 12345_7.")
+]
 By = Annotated[str, typer.Option("--by", help="Who asks, for the record; default your login name.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
-Node = Annotated[str, typer.Argument(help="Name of one node, as n07.")]
+Node = Annotated[str, typer.Argument(metavar="NODE", help="Name of one node, as n07.")]
 ClusterName = Annotated[str | None, typer.Option("--cluster", help="The node's cluster, where there are several.")]
 Signal = Annotated[bool, typer.Option("--signal", help="Send it without waiting for an answer.")]
 
@@ -67,7 +95,12 @@ def _root(
     pass
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "relight worker",
+        "relight worker --config /etc/relight/relight.yaml",
+    )
+)
 def worker(config: Config = None) -> None:
     """Run the worker: watches the clusters and recovers their jobs."""
     from workers.cli_run import run_worker
@@ -75,7 +108,15 @@ def worker(config: Config = None) -> None:
     run_worker(config)
 
 
-@app.command("console")
+@app.command(
+    "console",
+    epilog=_examples(
+        "relight console",
+        "relight console --listen 127.0.0.1:9000",
+        "relight console --without-sign-in viewer",
+    ),
+    short_help="Run the console: pages, API, metrics.",
+)
 def run_the_console(
     listen: Annotated[str, typer.Option("--listen", help="host:port; default console.listen.")] = "",
     open_to: Annotated[
@@ -92,7 +133,10 @@ def run_the_console(
     run_console(config, listen=listen, open_to=open_to)
 
 
-@app.command()
+@app.command(
+    epilog=_examples("relight token oncall --role operator", "relight token ci --json"),
+    short_help="Make a token for the console.",
+)
 def token(
     name: Annotated[str, typer.Argument(help="Whose it is, as the record shall name them: oncall, ci, alice.")],
     role: Annotated[str, typer.Option("--role", help="viewer looks, operator also acts.")] = "viewer",
@@ -104,7 +148,11 @@ def token(
     print_new(name, role, as_json=as_json)
 
 
-@app.command(context_settings={"ignore_unknown_options": True})
+@app.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog=_examples("relight demo", "relight demo --keep"),
+    short_help="See a recovery on a small real cluster.",
+)
 def demo(
     arguments: Annotated[list[str] | None, typer.Argument(help="Passed on, for example --keep or --json.")] = None,
 ) -> None:
@@ -114,7 +162,13 @@ def demo(
     run_demo(arguments or [])
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "relight jobs --state waiting_permit",
+        "relight jobs --user alice --all",
+        "relight jobs --json | jq -r '.[] | select(.waits != \"\") | .job_id'",
+    )
+)
 def jobs(
     cluster: Annotated[str | None, typer.Option("--cluster", help="Only this cluster.")] = None,
     user: Annotated[str | None, typer.Option("--user", "-u", help="Only this user's jobs.")] = None,
@@ -130,7 +184,13 @@ def jobs(
     list_jobs(config, cluster=cluster, user=user, state=state, everything=everything, limit=limit, as_json=as_json)
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "relight show prod-12345",
+        "relight show 12345_7 --json",
+    ),
+    short_help="Tell the story of one job, and what it waits for.",
+)
 def show(job: Job, config: Config = None, as_json: AsJson = False) -> None:
     """Tell the story of one job: attempts, findings, decisions, steps, outcomes."""
     from workers.cli_jobs import show_job
@@ -138,7 +198,10 @@ def show(job: Job, config: Config = None, as_json: AsJson = False) -> None:
     show_job(config, job, as_json=as_json)
 
 
-@app.command()
+@app.command(
+    epilog=_examples("relight export prod-12345", "relight export prod-12345 -o -"),
+    short_help="Write everything about one job into one file.",
+)
 def export(
     job: Job,
     output: Annotated[
@@ -154,7 +217,12 @@ def export(
     export_job(config, job, output, as_json=as_json)
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "relight replay relight-prod-12345.json", "relight replay relight-prod-12345.json --policy new-policy.yaml"
+    ),
+    short_help="Decide an exported story anew, by today's rules.",
+)
 def replay(
     file: Annotated[Path, typer.Argument(help="A file that `relight export` wrote.", show_default=False)],
     policy: Annotated[Path | None, typer.Option("--policy", help="Policy file to decide by.")] = None,
@@ -170,7 +238,13 @@ def replay(
     replay_file(config, file, policy=policy, recorded_policy=recorded_policy, as_json=as_json)
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "relight scorecard",
+        "relight scorecard --since 8w --cluster prod --json",
+    ),
+    short_help="Compare advice with what happened next.",
+)
 def scorecard(
     since: Annotated[str, typer.Option("--since", help="How far to look back: 12h, 30d, 8w.")] = "30d",
     cluster: Annotated[str | None, typer.Option("--cluster", help="Only this cluster.")] = None,
@@ -183,7 +257,13 @@ def scorecard(
     show_scorecard(config, since=since, cluster=cluster, as_json=as_json)
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "relight nodes",
+        "relight nodes --cluster prod --json",
+    ),
+    short_help="List what is held against nodes, and until when.",
+)
 def nodes(cluster: ClusterName = None, config: Config = None, as_json: AsJson = False) -> None:
     """List what is held against nodes: suspicions, exclusions, drains, with why and until when."""
     from workers.cli_nodes import list_nodes
@@ -191,7 +271,7 @@ def nodes(cluster: ClusterName = None, config: Config = None, as_json: AsJson = 
     list_nodes(config, cluster=cluster, as_json=as_json)
 
 
-@node_app.command("show")
+@node_app.command("show", epilog=_examples("relight node show n07"))
 def node_show(node: Node, cluster: ClusterName = None, config: Config = None, as_json: AsJson = False) -> None:
     """Tell everything about one node, also what is over."""
     from workers.cli_nodes import show_node
@@ -199,7 +279,11 @@ def node_show(node: Node, cluster: ClusterName = None, config: Config = None, as
     show_node(config, node, cluster=cluster, as_json=as_json)
 
 
-@node_app.command("clear")
+@node_app.command(
+    "clear",
+    epilog=_examples('relight node clear n07 --reason "new cable"'),
+    short_help="Call a node well: suspicions count no more.",
+)
 def node_clear(
     node: Node,
     by: By = "",
@@ -214,7 +298,12 @@ def node_clear(
     clear_node(config, node, cluster=cluster, by=by, reason=reason, as_json=as_json)
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        'relight pause prod-12345 --reason "debugging"',
+        "relight pause prod-12345 --signal  # also when no worker runs",
+    )
+)
 def pause(
     job: Job, by: By = "", reason: Reason = "", signal: Signal = False, config: Config = None, as_json: AsJson = False
 ) -> None:
@@ -224,7 +313,11 @@ def pause(
     operate(config, job, "pause", {}, by=by, reason=reason, signal=signal, as_json=as_json)
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "relight resume prod-12345",
+    )
+)
 def resume(
     job: Job, by: By = "", reason: Reason = "", signal: Signal = False, config: Config = None, as_json: AsJson = False
 ) -> None:
@@ -234,7 +327,13 @@ def resume(
     operate(config, job, "resume", {}, by=by, reason=reason, signal=signal, as_json=as_json)
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        'relight force prod-12345 --action restart --exclude n07 --reason "bad link"',
+        "relight force prod-12345 --action stop",
+        "relight force prod-12345 --action restart --restart-count 3  # only if it is still that attempt",
+    )
+)
 def force(
     job: Job,
     action: Annotated[str, typer.Option("--action", help="restart, stop or release.")],
@@ -255,7 +354,13 @@ def force(
     operate(config, job, "force", payload, by=by, reason=reason, signal=signal, as_json=as_json)
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "relight jobs --state waiting_approval",
+        "relight approve prod-12345 --yes",
+        'relight approve prod-12345 --no --reason "wrong node"',
+    )
+)
 def approve(
     job: Job,
     yes: Annotated[bool | None, typer.Option("--yes/--no", help="Your answer.")] = None,
@@ -271,7 +376,13 @@ def approve(
     operate(config, job, "approve", approve_payload(yes), by=by, reason=reason, signal=signal, as_json=as_json)
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "relight diagnose slurm-4711.out",
+        "relight diagnose --nodes 'n[01-16]' run7.out run7.err.gz",
+        "kubectl logs pod | relight diagnose -",
+    )
+)
 def diagnose(
     files: Annotated[
         list[Path] | None,
@@ -289,7 +400,11 @@ def diagnose(
     diagnose_logs(files or [], nodes=nodes, start=start, progress=progress, catalogues=catalogue or [], as_json=as_json)
 
 
-@patterns_app.command("check")
+@patterns_app.command(
+    "check",
+    epilog=_examples("relight patterns check", "relight patterns check /etc/relight/site-faults.yaml"),
+    short_help="Check catalogue files.",
+)
 def patterns_check(
     files: Annotated[
         list[Path] | None, typer.Argument(help="Catalogue files; none checks the built-in one.", show_default=False)
@@ -302,7 +417,7 @@ def patterns_check(
     check_patterns(files or [], as_json=as_json)
 
 
-@patterns_app.command("list")
+@patterns_app.command("list", epilog=_examples("relight patterns list --json"))
 def patterns_list(
     catalogue: Annotated[list[Path] | None, typer.Option("--catalogue", help="More fault catalogues.")] = None,
     as_json: AsJson = False,
@@ -313,7 +428,13 @@ def patterns_list(
     list_patterns(catalogue or [], as_json=as_json)
 
 
-@patterns_app.command("test")
+@patterns_app.command(
+    "test",
+    epilog=_examples(
+        "relight patterns test 'NCCL WARN Cuda failure'", "tail -n 200 run7.out | relight patterns test -"
+    ),
+    short_help="Say which entries a text shows.",
+)
 def patterns_test(
     text: Annotated[str, typer.Argument(help="One or more lines; - reads standard input.")],
     catalogue: Annotated[list[Path] | None, typer.Option("--catalogue", help="More fault catalogues.")] = None,
@@ -325,7 +446,14 @@ def patterns_test(
     test_text(text, catalogue or [], as_json=as_json)
 
 
-@policy_app.command("check")
+@policy_app.command(
+    "check",
+    epilog=_examples(
+        "relight policy check policy.yaml",
+        "relight policy check policy.yaml --cluster prod --partition gpu --comment relight",
+    ),
+    short_help="Check a policy file and say what holds where.",
+)
 def policy_check(
     file: Annotated[Path, typer.Argument(help="Policy file.")],
     comment: Annotated[
@@ -345,7 +473,9 @@ def policy_check(
     check_policy(file, words if words.asked else None, as_json=as_json)
 
 
-@policy_app.command("show")
+@policy_app.command(
+    "show", epilog=_examples("relight policy show"), short_help="Say which policy the running workers follow."
+)
 def policy_show(config: Config = None, as_json: AsJson = False) -> None:
     """Say which policy the running workers follow, and whether that is the file as it is now."""
     from workers.cli_policy import show_policy
@@ -353,7 +483,9 @@ def policy_show(config: Config = None, as_json: AsJson = False) -> None:
     show_policy(config, as_json=as_json)
 
 
-@policy_app.command("explain")
+@policy_app.command(
+    "explain", epilog=_examples("relight policy explain prod-12345"), short_help="Say why a job got what it got."
+)
 def policy_explain(job: Job, config: Config = None, as_json: AsJson = False) -> None:
     """Say which rule fired for a job, on which facts, what budgets are left and what the next failure would get."""
     from workers.cli_policy import explain
@@ -361,7 +493,7 @@ def policy_explain(job: Job, config: Config = None, as_json: AsJson = False) -> 
     explain(config, job, as_json=as_json)
 
 
-@policy_app.command("table")
+@policy_app.command("table", epilog=_examples("relight policy table"), short_help="Print the table of rules.")
 def policy_table(as_json: AsJson = False) -> None:
     """Print the table of rules, in the order in which they are asked."""
     from workers.cli_check import print_rules
@@ -369,7 +501,7 @@ def policy_table(as_json: AsJson = False) -> None:
     print_rules(as_json=as_json)
 
 
-@policy_app.command("schema")
+@policy_app.command("schema", epilog=_examples("relight policy schema > policy.schema.json"))
 def policy_schema(as_json: AsJson = False) -> None:
     """Print the JSON Schema of policy files."""
     from workers.cli_check import print_schema
@@ -377,7 +509,11 @@ def policy_schema(as_json: AsJson = False) -> None:
     print_schema()
 
 
-@config_app.command("check")
+@config_app.command(
+    "check",
+    epilog=_examples("relight config check", "relight config check --config ./relight.yaml --json"),
+    short_help="Check and print the configuration.",
+)
 def config_check(config: Config = None, as_json: AsJson = False) -> None:
     """Check the configuration and print the effective one, without secrets."""
     from workers.cli_check import check_config
@@ -402,7 +538,11 @@ def incidents(
     list_incidents(config, cluster=cluster, everything=everything, limit=limit, as_json=as_json)
 
 
-@incidents_app.command("close")
+@incidents_app.command(
+    "close",
+    epilog=_examples('relight incidents close storage-1a2b3c4d --reason "file system is back"'),
+    short_help="Close an incident by hand.",
+)
 def incidents_close(
     incident: Annotated[str, typer.Argument(help="Its id, as the list tells it.")],
     by: By = "",
@@ -416,7 +556,11 @@ def incidents_close(
     close_incident(config, incident, by=by, reason=reason, as_json=as_json)
 
 
-@audit_app.command("verify")
+@audit_app.command(
+    "verify",
+    epilog=_examples("relight audit verify", "relight audit verify --job prod-12345 --repair"),
+    short_help="Compare the audit store with the histories.",
+)
 def audit_verify(
     cluster: Annotated[str | None, typer.Option("--cluster", help="Only this cluster.")] = None,
     job: Annotated[str | None, typer.Option("--job", help="Only this job, as prod-12345.")] = None,
@@ -432,7 +576,11 @@ def audit_verify(
     verify(config, cluster=cluster, job=job, since=since, repair=repair, rate=rate, as_json=as_json)
 
 
-@audit_app.command("prune")
+@audit_app.command(
+    "prune",
+    epilog=_examples("relight audit prune --older-than 400d --dry-run"),
+    short_help="Delete jobs that ended long ago.",
+)
 def audit_prune(
     older_than: Annotated[str, typer.Option("--older-than", help="Jobs that ended so long ago: 400d, 60w.")] = "400d",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be deleted.")] = False,
@@ -447,7 +595,11 @@ def audit_prune(
     prune(config, older_than=older_than, cluster=cluster, dry_run=dry_run, by=by, as_json=as_json)
 
 
-@doctor_app.command("telemetry")
+@doctor_app.command(
+    "telemetry",
+    epilog=_examples("relight doctor telemetry", "relight doctor telemetry --nodes 'n[01-16]'"),
+    short_help="Say which metrics and logs are there.",
+)
 def doctor_telemetry(
     cluster: Annotated[str | None, typer.Option("--cluster", help="Only this cluster.")] = None,
     nodes: Annotated[str, typer.Option("--nodes", help="Nodes whose metrics are expected: n[01-16].")] = "",

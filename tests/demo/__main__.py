@@ -119,16 +119,29 @@ def _show(out: Console, stage: Stage, cases: list[Case], told: dict[str, Any], *
     env = stage.config.parent / "env.sh"
     if kept:
         workflow = f"{stage.cluster_name}-{gpu.job_id}"
-        out.print("\nLeft running. Where to look next:")
-        out.print(f"  . {env}", markup=False)
-        out.print(f"  relight show {workflow}")
-        out.print(f"  temporal workflow show --workflow-id {workflow}")
-        out.print(f"  {stage.temporal.ui_url}/{workflow}")
+        out.print("\nLeft running. Where to look next, in a root shell:")
+        for line in (f". {env}", "relight jobs", f"relight show {workflow}", f"{stage.temporal.ui_url}/{workflow}"):
+            out.print(f"  {line}", markup=False)
+        out.print("The same with the stock temporal command:")
+        for line in temporal_lines(stage.cluster_name, gpu.job_id):
+            out.print(f"  {line}", markup=False)
         out.print("End it with: ./dev demo --end")
     else:
         out.print("\nRun ./dev demo --keep to explore it: Temporal's Web UI, `relight show`, the cluster itself.")
     if not told["ok"]:
         out.print("[bold red]Not everything went as it should; see above.[/]")
+
+
+def temporal_lines(cluster: str, job_id: int) -> tuple[str, ...]:
+    """What a person may paste after the demo: find, look, tell the story, say something."""
+    workflow = f"{cluster}-{job_id}"
+    return (
+        f"temporal workflow list --query 'RelightCluster=\"{cluster}\"'",
+        f"temporal workflow describe --workflow-id {workflow}",
+        f"temporal workflow show --workflow-id {workflow}",
+        f"temporal workflow signal --workflow-id {workflow} --name pause "
+        '--input \'{"by": "me", "reason": "trying it out"}\'',
+    )
 
 
 def _number(value: object) -> str:

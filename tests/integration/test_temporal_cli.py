@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from activities.contracts import EventKind
+from tests.demo.__main__ import temporal_lines
 from tests.stage import Stage
 
 JOB = 12345
@@ -108,6 +109,17 @@ def test_pause_by_signal(stage: Stage) -> None:
     assert ("oncall", "paused: debugging") in _told(stage)
     code, said = _update(stage, "resume", '{"by": "oncall"}')
     assert (code, "resumed" in said) == (0, True)
+
+
+def test_the_lines_that_the_demo_prints_run_as_they_are(stage: Stage) -> None:
+    listed, described, shown, paused = (_as_printed(stage, line) for line in temporal_lines("prod", JOB))
+    assert f"prod-{JOB}" in listed
+    assert "JobRecovery" in described
+    assert "WorkflowExecutionStarted" in shown
+    assert "succeeded" in paused
+    stage.until(lambda: _query(stage, "state")["phase"] == "paused", "it is paused")
+    resumed = stage.relight("resume", str(JOB))
+    assert resumed.stdout == f"prod-{JOB}: resumed: relight watches the job again\n"
 
 
 def test_force_with_a_node_that_the_cluster_does_not_have_is_refused_on_record(stage: Stage) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from tests.workers.conftest import Relight
 from workers import cli_run
+from workers.cli import app
 from workers.screen import clean, one_line
 
 
@@ -34,6 +40,50 @@ def test_help_and_version_load_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("relight ")
+
+
+def test_help_is_plain_text_and_brings_nothing_to_draw_it_with() -> None:
+    code = (
+        "import sys; from workers.cli import main; assert main(['--help']) == 0; "
+        "heavy = {'rich', 'markdown_it', 'pygments', 'pydantic'} & set(sys.modules); assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Exit codes: 0 done; 1 refused" in done.stdout
+    assert "..." not in done.stdout.partition("Commands:")[2].partition("Examples:")[0]
+
+
+def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    children = getattr(command, "commands", {})
+    for child, one in children.items():
+        yield from _commands(f"{name} {child}".strip(), one)
+    if name and not (children and not command.invoke_without_command):
+        yield name, command
+
+
+COMMANDS = dict(_commands("", get_command(app)))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_shows_examples_that_it_understands(relight: Relight, name: str) -> None:
+    shown = relight(*name.split(), "--help")
+    assert shown.code == 0
+    examples = shown.out.partition("Examples:\n")[2].splitlines()
+    assert any(f"relight {name}" in line for line in examples)
+    options = {word for one in COMMANDS[name].params for word in (*one.opts, *one.secondary_opts)}
+    for line in examples:
+        words = shlex.split(line, comments=True)
+        own = words[words.index("relight") + 1 :] if "relight" in words else []
+        if " ".join(own).startswith(name) and name != "demo":
+            given = {word for word in own if word.startswith("--")}
+            assert given <= options, line
+    assert name in {"worker", "demo", "console"} or "--json" in options
+
+
+def test_the_shell_completes_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"_RELIGHT_COMPLETE": "complete_bash", "COMP_WORDS": "relight pol", "COMP_CWORD": "1"}
+    done = command(env={**os.environ, **asked})
+    assert done.stdout.split() == ["policy"]
 
 
 def test_every_command_stands_in_the_help(relight: Relight) -> None:
