@@ -6,10 +6,12 @@ What a job prints is testimony about this job only; blame (blame.py) decides wha
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 from recovery.context import Weighed, weigh
 from recovery.faults.catalogue import Says
@@ -244,7 +246,7 @@ class _Maker:
     def _nodes(self, hit: Hit, rank: int | None) -> tuple[Nodes, str]:
         """The nodes a line implicates, and how that is known."""
         nodes, says, signature = self.view.nodes, hit.signature.node, hit.signature
-        if signature.id == "rendezvous.timeout" and (missing := never_came(self.standing, nodes, self.view.batch_host)):
+        if signature.id == "rendezvous.timeout" and (missing := self._never_came):
             return missing, "it never came to the rendezvous; all others said something"
         if says is Says.NAMED and (name := hit.fields.get("node")):
             return tuple(known_as(one, nodes) or one for one in names_in(name)), "the line names it"
@@ -289,21 +291,38 @@ class _Maker:
         """
         if hit.signature.fault_class not in {FaultClass.HARDWARE, FaultClass.INTERCONNECT}:
             return None
-        later = (one for one in self.standing if one.offset > hit.offset and one.signature.role is Role.CASCADE)
-        lost = next((one for one in later if "peer" in one.fields), None)
+        # Not looked through for each line: a hostile log holds thousands of causes.
+        place = bisect_right(self._losses, hit.offset, key=lambda one: one.offset)
+        lost = self._losses[place] if place < len(self._losses) else None
         told = self.addresses.likely_node_of(lost.fields["peer"]) if lost is not None else None
         if told is None:
             return None
-        codes: defaultdict[str, set[str]] = defaultdict(set)
-        for one in self.standing:
-            if one.signature.id.startswith("torchelastic.exit") and "node" in one.fields:
-                codes[one.fields["node"]].add(one.fields.get("code", ""))
+        codes = self._codes
         ended = codes.get(told[0])
         if ended is None and len(codes) == len(self.view.nodes) - 1:
             ended = {""}  # all others have told how theirs ended
         if ended is None or ended <= {"-15"}:
             return None
         return told[0], f"the others lost it first, and {told[1]}"
+
+    @cached_property
+    def _never_came(self) -> Nodes:
+        return never_came(self.standing, self.view.nodes, self.view.batch_host)
+
+    @cached_property
+    def _losses(self) -> list[Hit]:
+        """Lines that tell of a lost peer, in order."""
+        lost = (one for one in self.standing if one.signature.role is Role.CASCADE and "peer" in one.fields)
+        return sorted(lost, key=lambda one: one.offset)
+
+    @cached_property
+    def _codes(self) -> dict[str, set[str]]:
+        """With which exit codes ranks of a node ended, as its launcher tells."""
+        codes: dict[str, set[str]] = {}
+        for one in self.standing:
+            if one.signature.id.startswith("torchelastic.exit") and "node" in one.fields:
+                codes.setdefault(one.fields["node"], set()).add(one.fields.get("code", ""))
+        return codes
 
     def _gave_up_first(self, hit: Hit) -> Told | None:
         """Where a cause happened that nobody signed: ranks have no label yet while they start.
