@@ -324,6 +324,21 @@ class _Maker:
                 codes.setdefault(one.fields["node"], set()).add(one.fields.get("code", ""))
         return codes
 
+    @cached_property
+    def _signed(self) -> set[str]:
+        """Ranks that said something themselves."""
+        return {one.fields["rank"] for one in self.standing if "rank" in one.fields and not _is_table(one)}
+
+    @cached_property
+    def _standing_lines(self) -> Counter[str]:
+        return Counter(one.signature.id for one in self.standing)
+
+    @cached_property
+    def _tables(self) -> list[Hit]:
+        """What launchers say of their ranks and of each other."""
+        names = ("torchelastic.exit", "rendezvous.lost")
+        return [one for one in self.standing if one.signature.id.startswith(names)]
+
     def _gave_up_first(self, hit: Hit) -> Told | None:
         """Where a cause happened that nobody signed: ranks have no label yet while they start.
 
@@ -332,26 +347,26 @@ class _Maker:
         """
         name = hit.signature.id
         if name not in self.unsigned:
-            self.unsigned[name] = self._of_the_first_table(hit)
+            # Each costs a look at every line; the number after an Xid makes as many names as a log likes.
+            self.unsigned[name] = self._of_the_first_table(hit) if len(self.unsigned) < FINDINGS else None
         return self.unsigned[name]
 
     def _of_the_first_table(self, hit: Hit) -> Told | None:
-        alike = sum(one.signature.id == hit.signature.id for one in self.standing)
+        alike = self._standing_lines[hit.signature.id]
         failed: dict[str, set[str]] = {}
         others: set[str] = set()
-        for one in self.standing:
-            node = known_as(one.fields.get("node"), self.view.nodes)
-            if node is None or one.offset < hit.offset:
+        for one in self._tables:
+            node = known_as(one.fields.get("node"), self.view.nodes) if one.offset >= hit.offset else None
+            if node is None:
                 continue
-            if one.signature.id.startswith("torchelastic.exit") and one.fields.get("code") not in ENDED_BY_LAUNCHER:
-                failed.setdefault(node, set()).add(one.fields.get("rank", ""))
-            elif one.signature.id == "rendezvous.lost":
+            if one.signature.id == "rendezvous.lost":
                 others.add(node)
+            elif one.fields.get("code") not in ENDED_BY_LAUNCHER:
+                failed.setdefault(node, set()).add(one.fields.get("rank", ""))
         if not failed or len(self.view.nodes) < 2:
             return None
         first, ranks = next(iter(failed.items()))
-        signed = {one.fields["rank"] for one in self.standing if "rank" in one.fields and not _is_table(one)}
-        if alike > len(ranks) or ranks & signed or {first, *others, *failed} < set(self.view.nodes):
+        if alike > len(ranks) or ranks & self._signed or {first, *others, *failed} < set(self.view.nodes):
             return None
         return first, "its launcher was the first that saw ranks fail, as many as said so"
 

@@ -42,10 +42,12 @@ def in_slurms_order(nodes: Iterable[str]) -> list[str]:
 
 def known_as(name: str | None, nodes: Nodes) -> str | None:
     """A host name as Slurm writes it: with or without its domain. Names of other nodes stay as they are."""
-    if name is None or name in nodes:
+    if name is None:
         return name
     short = name.split(".", 1)[0]
-    matching = _by_short_name(nodes).get(short, ())
+    matching = _by_short_name(nodes).get(short, [])
+    if name in matching:
+        return name
     return matching[0] if len(matching) == 1 and not short.isdecimal() else name
 
 
