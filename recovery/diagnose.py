@@ -39,6 +39,9 @@ __all__ = ["Diagnosed", "Diagnosis", "Ignored", "LogReader", "diagnose", "diagno
 IGNORED = 40
 """Most ignored lines that are told; lines of one signature with the same reason are told once."""
 
+MOST_HOSTS = 4_096
+"""Most hosts that a log is believed to have run on, where nobody tells the allocation."""
+
 START_SLACK = timedelta(minutes=30)
 """Longest from the start of a job to the first line of its log that tells a time, to find out whose clock it was."""
 
@@ -207,7 +210,7 @@ def _hosts(hits: Sequence[Hit]) -> Nodes:
     """The hosts on which a log says that it ran, and those it could not reach by their names."""
     names = {hit.fields["node"] for hit in hits if "node" in hit.fields}
     peers = {hit.fields["peer"] for hit in hits if hit.signature.node is Says.PEER and "peer" in hit.fields}
-    return tuple(sorted(names | {peer for peer in peers if peer[:1].isalpha() and peer != "localhost"}))
+    return tuple(sorted(names | {peer for peer in peers if peer[:1].isalpha() and peer != "localhost"})[:MOST_HOSTS])
 
 
 def _diagnosed(verdict: Verdict, findings: Sequence[Finding]) -> Iterable[Diagnosed]:

@@ -6,10 +6,12 @@ What a job prints is testimony about this job only; blame (blame.py) decides wha
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 from recovery.context import Weighed, weigh
 from recovery.faults.catalogue import Says
@@ -244,7 +246,7 @@ class _Maker:
     def _nodes(self, hit: Hit, rank: int | None) -> tuple[Nodes, str]:
         """The nodes a line implicates, and how that is known."""
         nodes, says, signature = self.view.nodes, hit.signature.node, hit.signature
-        if signature.id == "rendezvous.timeout" and (missing := never_came(self.standing, nodes, self.view.batch_host)):
+        if signature.id == "rendezvous.timeout" and (missing := self._never_came):
             return missing, "it never came to the rendezvous; all others said something"
         if says is Says.NAMED and (name := hit.fields.get("node")):
             return tuple(known_as(one, nodes) or one for one in names_in(name)), "the line names it"
@@ -289,21 +291,53 @@ class _Maker:
         """
         if hit.signature.fault_class not in {FaultClass.HARDWARE, FaultClass.INTERCONNECT}:
             return None
-        later = (one for one in self.standing if one.offset > hit.offset and one.signature.role is Role.CASCADE)
-        lost = next((one for one in later if "peer" in one.fields), None)
+        # Not looked through for each line: a hostile log holds thousands of causes.
+        place = bisect_right(self._losses, hit.offset, key=lambda one: one.offset)
+        lost = self._losses[place] if place < len(self._losses) else None
         told = self.addresses.likely_node_of(lost.fields["peer"]) if lost is not None else None
         if told is None:
             return None
-        codes: defaultdict[str, set[str]] = defaultdict(set)
-        for one in self.standing:
-            if one.signature.id.startswith("torchelastic.exit") and "node" in one.fields:
-                codes[one.fields["node"]].add(one.fields.get("code", ""))
+        codes = self._codes
         ended = codes.get(told[0])
         if ended is None and len(codes) == len(self.view.nodes) - 1:
             ended = {""}  # all others have told how theirs ended
         if ended is None or ended <= {"-15"}:
             return None
         return told[0], f"the others lost it first, and {told[1]}"
+
+    @cached_property
+    def _never_came(self) -> Nodes:
+        return never_came(self.standing, self.view.nodes, self.view.batch_host)
+
+    @cached_property
+    def _losses(self) -> list[Hit]:
+        """Lines that tell of a lost peer, in order."""
+        lost = (one for one in self.standing if one.signature.role is Role.CASCADE and "peer" in one.fields)
+        return sorted(lost, key=lambda one: one.offset)
+
+    @cached_property
+    def _codes(self) -> dict[str, set[str]]:
+        """With which exit codes ranks of a node ended, as its launcher tells."""
+        codes: dict[str, set[str]] = {}
+        for one in self.standing:
+            if one.signature.id.startswith("torchelastic.exit") and "node" in one.fields:
+                codes.setdefault(one.fields["node"], set()).add(one.fields.get("code", ""))
+        return codes
+
+    @cached_property
+    def _signed(self) -> set[str]:
+        """Ranks that said something themselves."""
+        return {one.fields["rank"] for one in self.standing if "rank" in one.fields and not _is_table(one)}
+
+    @cached_property
+    def _standing_lines(self) -> Counter[str]:
+        return Counter(one.signature.id for one in self.standing)
+
+    @cached_property
+    def _tables(self) -> list[Hit]:
+        """What launchers say of their ranks and of each other."""
+        names = ("torchelastic.exit", "rendezvous.lost")
+        return [one for one in self.standing if one.signature.id.startswith(names)]
 
     def _gave_up_first(self, hit: Hit) -> Told | None:
         """Where a cause happened that nobody signed: ranks have no label yet while they start.
@@ -313,26 +347,26 @@ class _Maker:
         """
         name = hit.signature.id
         if name not in self.unsigned:
-            self.unsigned[name] = self._of_the_first_table(hit)
+            # Each costs a look at every line; the number after an Xid makes as many names as a log likes.
+            self.unsigned[name] = self._of_the_first_table(hit) if len(self.unsigned) < FINDINGS else None
         return self.unsigned[name]
 
     def _of_the_first_table(self, hit: Hit) -> Told | None:
-        alike = sum(one.signature.id == hit.signature.id for one in self.standing)
+        alike = self._standing_lines[hit.signature.id]
         failed: dict[str, set[str]] = {}
         others: set[str] = set()
-        for one in self.standing:
-            node = known_as(one.fields.get("node"), self.view.nodes)
-            if node is None or one.offset < hit.offset:
+        for one in self._tables:
+            node = known_as(one.fields.get("node"), self.view.nodes) if one.offset >= hit.offset else None
+            if node is None:
                 continue
-            if one.signature.id.startswith("torchelastic.exit") and one.fields.get("code") not in ENDED_BY_LAUNCHER:
-                failed.setdefault(node, set()).add(one.fields.get("rank", ""))
-            elif one.signature.id == "rendezvous.lost":
+            if one.signature.id == "rendezvous.lost":
                 others.add(node)
+            elif one.fields.get("code") not in ENDED_BY_LAUNCHER:
+                failed.setdefault(node, set()).add(one.fields.get("rank", ""))
         if not failed or len(self.view.nodes) < 2:
             return None
         first, ranks = next(iter(failed.items()))
-        signed = {one.fields["rank"] for one in self.standing if "rank" in one.fields and not _is_table(one)}
-        if alike > len(ranks) or ranks & signed or {first, *others, *failed} < set(self.view.nodes):
+        if alike > len(ranks) or ranks & self._signed or {first, *others, *failed} < set(self.view.nodes):
             return None
         return first, "its launcher was the first that saw ranks fail, as many as said so"
 

@@ -6,6 +6,7 @@ log costs almost nothing; a log in which no step is told costs one more pass of 
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -238,10 +239,18 @@ def _checkpoint_places(block: Block) -> list[int]:
 
 def _spoken(text: bytes) -> frozenset[int]:
     """The numbers of the dialects that a text may hold lines of."""
-    found: list[int] = []
-    known: hyperscan.Database | None = getattr(_local, "dialects", None)
+    known: tuple[hyperscan.Database, hyperscan.Database] | None = getattr(_local, "dialects", None)
     if known is None:  # one a thread: the scratch space is not shared
-        known = _local.dialects = database(tuple(one.text for one in DIALECTS), presence_only=True)
+        anchors = sorted({re.escape(one.anchor.decode()) for one in DIALECTS})
+        lines = tuple(one.text for one in DIALECTS)
+        known = _local.dialects = (database((*anchors,), presence_only=True), database(lines, presence_only=True))
+    # Most texts without steps do not even hold the words, which are found several times as quickly.
+    return _in(known[1], text) if _in(known[0], text) else frozenset()
+
+
+def _in(known: hyperscan.Database, text: bytes) -> frozenset[int]:
+    """The numbers of the patterns that occur."""
+    found: list[int] = []
     known.scan(text, match_event_handler=lambda number, *_: found.append(number))
     return frozenset(found)
 

@@ -24,11 +24,15 @@ LINE_CHARACTERS = 2_000
 FEW_SEQUENCES = 200
 """So many terminal sequences of a block are looked for one by one: garbage holds a few by chance."""
 
+NEIGHBOURS = 4
+"""Between so many bytes that are no text to either side, a sequence in a binary block is garbage like these."""
+
 _ESCAPE = b"\x1b"
 # Several times quicker than bytes.find, which looks for two bytes one after the other.
 _SEQUENCE = expression(r"\x1b\[")
 # Never goes back over what it took (*+), so that no text makes it slow.
 _COLOUR = re.compile(rb"\x1b\[[\x20-\x3f]*+[A-Za-z]")
+_TEXT = re.compile(rb"[\t\n\r\x1b\x20-\x7e]*+")
 _UNPRINTABLE = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if code != 0x09}
 
 
@@ -140,14 +144,23 @@ def _line_ends(data: bytes) -> list[int]:
 
 def _without_colours(data: bytes) -> bytes:
     """Removes terminal control sequences (ESC [ … letter), in time that grows with the data only."""
-    pieces: list[bytes] = []
+    binary = b"\0" in data
+    view = memoryview(data)
+    pieces: list[memoryview] = []
     kept = 0
     begin = _SEQUENCE.search(data)
     for _ in range(FEW_SEQUENCES):
         if begin is None:
-            return b"".join((*pieces, memoryview(data)[kept:])) if pieces else data
-        if (match := _COLOUR.match(data, begin.start())) is not None:
-            pieces.append(data[kept : begin.start()])
+            return b"".join((*pieces, view[kept:])) if pieces else data
+        match = _COLOUR.match(data, begin.start())
+        if match is not None and not (binary and _is_chance(view, match.start(), match.end())):
+            pieces.append(view[kept : match.start()])
             kept = match.end()
         begin = _SEQUENCE.search(data, begin.end())
     return _COLOUR.sub(b"", data)
+
+
+def _is_chance(data: memoryview, start: int, end: int) -> bool:
+    """Whether a sequence stands amid garbage: to remove it would cost a copy of the block and change nothing."""
+    around = data[max(0, start - NEIGHBOURS) : start], data[end : end + NEIGHBOURS]
+    return not any(_TEXT.fullmatch(beside) for beside in around)

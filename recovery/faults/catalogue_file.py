@@ -6,6 +6,7 @@ examples and near misses.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -63,9 +64,11 @@ class CheckedFile:
 
     def _read(self) -> tuple[yaml.Node | None, object]:
         try:
-            size = self.path.stat().st_size
-            if size > LARGEST:
-                raise CatalogueError(f"{self.path}: has {size} bytes, expected at most {LARGEST}. Split it.")
+            found = self.path.stat()
+            if not stat.S_ISREG(found.st_mode):  # reading a pipe or a device may never end
+                raise CatalogueError(f"{self.path}: is not a file. Name an existing catalogue file.")
+            if found.st_size > LARGEST:
+                raise CatalogueError(f"{self.path}: has {found.st_size} bytes, expected at most {LARGEST}. Split it.")
             loader = _Loader(self.path.read_bytes())
             root = loader.get_single_node()
             return root, loader.construct_document(root) if root is not None else {}

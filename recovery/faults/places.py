@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from recovery.faults.scanner import Hit
 from recovery.records import Nodes
@@ -41,11 +42,22 @@ def in_slurms_order(nodes: Iterable[str]) -> list[str]:
 
 def known_as(name: str | None, nodes: Nodes) -> str | None:
     """A host name as Slurm writes it: with or without its domain. Names of other nodes stay as they are."""
-    if name is None or name in nodes:
+    if name is None:
         return name
     short = name.split(".", 1)[0]
-    matching = [node for node in nodes if node.split(".", 1)[0] == short]
+    matching = _by_short_name(nodes).get(short, [])
+    if name in matching:
+        return name
     return matching[0] if len(matching) == 1 and not short.isdecimal() else name
+
+
+@lru_cache(maxsize=64)
+def _by_short_name(nodes: Nodes) -> dict[str, list[str]]:
+    """Asked for each line that names a host: a hostile log names thousands."""
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        found.setdefault(node.split(".", 1)[0], []).append(node)
+    return found
 
 
 def names_in(text: str) -> tuple[str, ...]:

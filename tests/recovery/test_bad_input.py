@@ -55,6 +55,11 @@ def _coloured(data: bytes) -> bytes:
     return re.sub(rb"(?m)^(\S+)(.*)$", b"\x1b[1;31m\\1\x1b[0m\\2\x1b[K", data)
 
 
+def _dump(size: int) -> bytes:
+    """What a program prints that takes its tensors for text: carriage returns, NUL bytes, terminal sequences by chance."""
+    return random.Random(6).randbytes(size).replace(b"\n", b"\0") + b"\0\xff\x1b[31m\xff\xfe\0"
+
+
 SPOILT: dict[str, Spoil] = {
     "windows-line-ends": lambda data: data.replace(b"\n", b"\r\n"),
     "colours": _coloured,
@@ -62,6 +67,9 @@ SPOILT: dict[str, Spoil] = {
     "nul-blocks": lambda data: _between(data, b"\0" * 300),
     "invalid-utf-8": lambda data: _between(data, b"\xff\xfe\x80 \xc3( \xed\xa0\x80"),
     "garbage": lambda data: _between(data, random.Random(5).randbytes(200).replace(b"\n", b" ")),
+    "binary-dumps": lambda data: _between(data, _dump(3_000)),
+    "colours-between-binary-dumps": lambda data: _between(_coloured(data), _dump(3_000)),
+    "returns-between-binary-dumps": lambda data: _between(data, _dump(3_000)).replace(b"\n", b"\r\n"),
     "long-lines": lambda data: _between(data, b"x" * 30_000),
     "empty-lines": lambda data: _between(data, b""),
     "no-end-of-the-last-line": lambda data: data.rstrip(b"\n"),

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from recovery.faults.blocks import BLOCK_BYTES, BlockCutter, shown
 from recovery.faults.catalogue import Catalogue
 from recovery.faults.scanner import BRIEF, PER_BLOCK, PER_LOG, Hit, Scanner
-from tests.recovery.logs import steps
+from recovery.log_reader import LogReader
+from tests.recovery.logs import SCANNER, saved, steps
 
 CATALOGUE = Catalogue.built_in()
 ECC = b"[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -214,3 +215,28 @@ def test_blocks_put_together_are_the_log() -> None:
     blocks += cutter.finish()
     assert b"".join(block.raw for block in blocks) == data
     assert [block.offset for block in blocks] == [sum(len(b.raw) for b in blocks[:i]) for i in range(len(blocks))]
+
+
+def test_lines_between_binary_dumps_are_found_however_they_are_dressed_and_counted_as_usual() -> None:
+    source = random.Random(8)
+    fault = b"\x1b[31m\x1b[1m" + ECC.replace(b"CUDA", b"\x1b[4mCUDA\x1b[0m") + b"\x1b[K"
+    lines = (steps(7, 7).encode(), saved(7).encode(), fault + b"\n", fault + b"\r\n", b"7% \r" + ECC + b"\r99%\n")
+    dumps = [source.randbytes(BLOCK_BYTES // 3) + b"\0\x1b[7m\xff\n" for _ in lines]
+    data = b"".join(part for pair in zip(dumps, lines, strict=True) for part in pair) + dumps[0]
+    reader = LogReader(CATALOGUE, scanner=SCANNER)
+    for start in range(0, len(data), BLOCK_BYTES):
+        reader.feed(data[start : start + BLOCK_BYTES])
+    reader.finish()
+    found = [hit for hit in reader.hits if hit.signature.id == "cuda.ecc"]
+    assert [hit.text for hit in found] == [ECC.decode()] * 3
+    assert [hit.line for hit in found] == [data[: hit.offset].count(b"\n") + 1 for hit in found]
+    assert [hit.offset for hit in found] == [data.index(lines[2]), data.index(lines[3]), data.index(lines[4])]
+    assert (reader.progress.highest, reader.progress.checkpoint) == (7, 7)
+    assert reader.lines == data.count(b"\n")
+
+
+def test_a_sequence_in_a_binary_block_is_removed_wherever_it_touches_text() -> None:
+    for beside in (b"loss 7\x1b[0m\xff", b"\xff\x1b[1mloss 7", b"\x1b[31m\x1b[1mloss 7", b"lo\x1b[0mss 7"):
+        (block,) = BlockCutter().feed(b"\0\xff\xfe\n" + beside + b"\n")
+        assert b"loss 7" in block.text
+        assert b"\x1b" not in block.text

@@ -7,12 +7,16 @@ import io
 import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.workers.conftest import Relight
+from workers import unpacking
+from workers.screen import Trouble
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -221,3 +225,49 @@ def test_odd_content_is_read_all_the_same(relight: Relight, tmp_path: Path, cont
     shown = relight("diagnose", str(path), "--json")
     assert shown.code == 0
     assert shown.json["bytes_read"] == len(content)
+
+
+def test_a_pipe_into_which_nobody_writes_is_told_after_a_while(
+    relight: Relight, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "QUIET_S", 0.05)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    refused = relight("diagnose", str(pipe))
+    assert refused.code == 2
+    assert f"{pipe} is a pipe and gave nothing for 0.05 s" in refused.err
+    refused = relight("patterns", "check", str(pipe))
+    assert (refused.code, f"{pipe}: is not a file" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("content", [LOG, gzip.compress(LOG), zstd.compress(LOG)], ids=["plain", "gzip", "zstd"])
+def test_a_pipe_named_like_a_file_is_read_to_its_end(relight: Relight, tmp_path: Path, content: bytes) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    both = os.open(pipe, os.O_RDWR)  # so that writing waits for nobody
+    os.write(both, content)
+    threading.Timer(0.5, os.close, (both,)).start()
+    assert relight("diagnose", str(pipe), "--json").json["lines"] == 3
+
+
+def test_a_file_that_grows_while_it_is_read_has_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(LOG)
+    reading = unpacking.pieces(path)
+    with path.open("ab") as job:
+        first = next(reading)
+        job.write(LOG)
+        job.flush()
+        assert first + b"".join(reading) == LOG
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
+def test_what_unpacks_to_far_more_than_a_log_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
+) -> None:
+    monkeypatch.setattr(unpacking, "ALWAYS_BYTES", 1 << 20)
+    monkeypatch.setattr(unpacking, "MOST_TIMES", 10)
+    path = tmp_path / "bomb"
+    path.write_bytes(pack(bytes(16 << 20)))
+    with pytest.raises(Trouble, match="unpacks to more than"):
+        list(unpacking.pieces(path))
