@@ -1,10 +1,12 @@
-"""Jobs that use more memory than they have, on a real cluster: Slurm's own limit kills them, without control groups.
+"""Jobs that end in being stopped, on a real cluster: out of memory at the same step, and a budget that is spent.
 
-A job in the same cluster whose only oddity are long evaluations raises nothing meanwhile.
+Slurm's own limit on memory kills them, without control groups. A job in the same cluster whose only oddity are long
+evaluations raises nothing meanwhile.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -96,6 +98,42 @@ def test_out_of_memory_is_told_apart_restarted_once_and_stopped_when_it_comes_at
         assert not stage.events(healthy, EventKind.ADVICE)
         for job in (once, healthy):
             stage.slurm.run("scancel", str(job))
+
+
+def test_a_job_that_never_saves_a_checkpoint_is_stopped_with_a_record_of_each_attempt(stage: Stage) -> None:
+    script = (
+        "#!/bin/bash\n"
+        "for step in 1 2 3; do printf ' iteration %8d/     100 | lm loss: 2.0E+00 |\\n' $step; sleep 0.5; done\n"
+        "echo \"OSError: [Errno 5] Input/output error: '/scratch/shard'\" >&2\n"
+        "exit 1\n"
+    )
+    comment = '{"relight": {"max_restarts_no_new_checkpoint": 2, "max_restarts_same_cause": 3}}'
+    job = stage.slurm.submit("bob", script, "--mem=100", "--open-mode=append", name="never", comment=comment)
+    with told_on_failure(stage, job):
+        stage.until(lambda: stage.events(job, EventKind.ADVICE, action="stop"), "it is stopped", 180)
+        assert [row["State"] for row in stage.slurm.settled_attempts(job)] == ["REQUEUED", "REQUEUED", "FAILED"]
+        assert (stage.restarts(job), stage.slurm.state(job)) == (2, "FAILED")
+        advice = [(event.attempt, event.body["rule"]) for event in stage.events(job, EventKind.ADVICE)]
+        assert advice == [(0, "infrastructure"), (1, "infrastructure"), (2, "budget_spent")]
+        stage.until(lambda: "stopped for good" in stage.relight("show", str(job)).stdout, "the record says so")
+
+        told = json.loads(stage.relight("show", str(job), "--json").stdout)
+        attempts = [
+            (one["number"], one["state"], one["signature"], one["exit_code"], one["last_step"], one["last_checkpoint"])
+            for one in told["attempts"]
+        ]
+        assert attempts == [(number, "FAILED", "storage.io_error", 1, 3, None) for number in range(3)]
+        assert [one["restarted_by"] for one in told["attempts"]] == ["relight", "relight", ""]
+        assert all(one["nodes"] and one["start_time"] and one["end_time"] for one in told["attempts"])
+        assert told["life"]["stopped"] is True
+
+        shown = stage.relight("show", str(job)).stdout.splitlines()
+        begin = shown.index("Attempts")
+        for number, line in enumerate(shown[begin + 1 : begin + 4]):
+            assert line.split()[:2] == [str(number), "FAILED"], line
+            for word in (" on ", "steps 1-3", "exit 1:0", "storage.io_error"):
+                assert word in line, line
+        assert "2 of 2" in next(line for line in shown if "budget_spent" in line)
 
 
 def _named_by_slurm(stage: Stage, job: int) -> set[str]:

@@ -309,7 +309,7 @@ anything = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=2000, deadline=None)
 @given(st.lists(anything, max_size=12), st.sampled_from([(), ("n01",), NODES]), st.lists(names, max_size=3))
 def test_whatever_is_found_suspects_belong_to_the_allocation(
     findings: list[Finding], nodes: Nodes, down: list[str]

@@ -215,7 +215,7 @@ _values = st.one_of(_leaves, _inner, st.lists(_inner, max_size=2))
 _keys = st.sampled_from(["policy", "mode", "max_restarts", "checkpoint_dir", "progress", "paused", "stop_codes", "x"])
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=2000, deadline=None)
 @given(st.dictionaries(_keys, _values, max_size=4), st.integers(0, 200), st.integers(0, 200))
 def test_no_comment_makes_the_parser_raise(asked: dict[str, object], cut: int, drop: int) -> None:
     whole = json.dumps({"relight": asked})
@@ -226,7 +226,7 @@ def test_no_comment_makes_the_parser_raise(asked: dict[str, object], cut: int, d
         read.model_dump_json()
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=2000, deadline=None)
 @given(st.text(st.characters(codec=None), max_size=60))
 def test_no_text_makes_the_parser_raise(text: str) -> None:
     parse_comment(text)
