@@ -6,11 +6,14 @@ Functions here are synchronous; `Readings` runs them in its own threads, each wi
 from __future__ import annotations
 
 import asyncio
-import functools
+import math
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pydantic_core import to_jsonable_python
@@ -49,6 +52,9 @@ THREADS = 8
 DID = (EventKind.STEP, EventKind.OUTCOME, EventKind.OPERATOR, EventKind.MISSED, EventKind.INCIDENT, EventKind.ADVICE)
 """Kinds of rows that tell what relight and people did."""
 RECENT = 60
+MOST_KEPT = 100
+LOOKS_KEPT_S = 10.0
+REPORTS_KEPT_S = 30.0
 
 
 class Source:
@@ -57,6 +63,20 @@ class Source:
     def __init__(self, store: AuditStore, settings: Settings) -> None:
         self.store = store
         self.settings = settings
+        self._kept: dict[tuple[object, ...], tuple[float, Any]] = {}
+        self._making = threading.Lock()
+
+    def kept(self, key: tuple[object, ...], seconds: float, make: Callable[[], T]) -> T:
+        """What `make` gives, or gave within so many seconds: what reads much is read once for all open pages."""
+        with self._making:
+            made, value = self._kept.get(key, (-math.inf, None))
+            if time.monotonic() - made > seconds:
+                if len(self._kept) > MOST_KEPT:
+                    self._kept.clear()
+                value = make()
+                self._kept[key] = (time.monotonic(), value)
+        told: T = value
+        return told
 
     def clusters(self, only: str = "") -> list[str]:
         return [only] if only else sorted(self.settings.clusters)
@@ -72,7 +92,7 @@ class Readings:
 
     async def __call__(self, work: Callable[Concatenate[Source, P], T], *words: P.args, **named: P.kwargs) -> T:
         """Raises StoreTooSlow, and what `work` raises."""
-        call = functools.partial(work, self.source, *words, **named)
+        call = partial(work, self.source, *words, **named)
         try:
             async with asyncio.timeout(self._deadline_s):
                 return await asyncio.get_running_loop().run_in_executor(self._threads, call)
@@ -112,7 +132,7 @@ def now_of(source: Source, cluster: str = "") -> Now:
                 drained=len(store.drains(name)),
                 excluded=len({one.node for one in store.exclusions(name)}),
                 swept_at=store.swept_at(name),
-                **_looks(store, name),
+                **source.kept(("looks", name), LOOKS_KEPT_S, partial(_looks, store, name)),
             )
         )
     incidents = [_incident(name, one) for name, one in incidents_of(store, names, everything=False, limit=20)]
@@ -216,7 +236,10 @@ def policy_told(source: Source) -> PolicyTold:
 
 
 def card_of(source: Source, cluster: str, span: timedelta) -> Scorecard:
-    return read_scorecard(source.store, source.clusters(cluster), span, datetime.now(UTC))
+    def read() -> Scorecard:
+        return read_scorecard(source.store, source.clusters(cluster), span, datetime.now(UTC))
+
+    return source.kept(("card", cluster, span), REPORTS_KEPT_S, read)
 
 
 def reports_of(source: Source, cluster: str, span: timedelta) -> Reports:
