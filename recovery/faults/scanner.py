@@ -30,6 +30,11 @@ PER_BLOCK = 1_024
 PER_LOG = 4_096
 """Most lines of one pattern that are looked at in one log. Each pattern has its own share: a flood hides nothing."""
 
+ALL_LINES = 32_768
+"""After so many lines of all patterns together a log is a flood: from there on each pattern gets PER_FLOOD at most."""
+
+PER_FLOOD = 256
+
 FULL_TEXTS = 64
 """So many lines of one pattern are kept in full, of later ones the beginning: a log must not fill the memory."""
 
@@ -137,7 +142,8 @@ class Scanner:
     def _hits(self, block: Block) -> Iterator[Hit]:
         ends: dict[tuple[int, int], int] = {}  # (line start, pattern) -> end of the match
         last = [-1] * len(self._signatures)  # end of the line that a pattern matched last
-        left = [min(PER_BLOCK, PER_LOG - taken) for taken in self._taken]
+        most = PER_LOG if sum(self._taken) < ALL_LINES else PER_FLOOD
+        left = [min(PER_BLOCK, most - taken) for taken in self._taken]
         more = [0] * len(self._signatures)
 
         def found(number: int, _start: int, end: int, *_: object) -> None:

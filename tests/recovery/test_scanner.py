@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recovery.faults import scanner as scanner_module
 from recovery.faults.blocks import BLOCK_BYTES, BlockCutter, shown
 from recovery.faults.catalogue import Catalogue
 from recovery.faults.scanner import BRIEF, PER_BLOCK, PER_LOG, Hit, Scanner
@@ -151,6 +152,21 @@ def test_a_flood_of_victims_does_not_hide_a_cause_megabytes_later() -> None:
     hits = scan(victim * (20 * BLOCK_BYTES // len(victim)) + ECC + b"\n")
     assert hits[-1].signature.id == "cuda.ecc"
     assert len(hits) == PER_LOG + 1
+
+
+def test_a_flood_of_every_fault_costs_no_more_than_one_of_a_few_and_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scanner_module, "ALL_LINES", 2_000)
+    monkeypatch.setattr(scanner_module, "PER_FLOOD", 16)
+    one_line = {one.id: one.examples[0] for one in CATALOGUE.signatures if "\n" not in one.examples[0]}
+    kept_back = one_line.pop("storage.full").encode() + b"\n"
+    block = b"".join(line.encode() + b"\n" for line in one_line.values())
+    scanner = Scanner(CATALOGUE)
+    hits = [hit for _ in range(200) for hit in scanner.feed(block)]
+    assert scanner.seen.total() > 15_000
+    assert len(hits) < 2_000 + len(block.splitlines())  # the block that passes the limit is looked at to its end
+    assert "storage.full" in {hit.signature.id for hit in scanner.feed(kept_back)}
 
 
 def test_of_many_long_lines_only_the_beginning_is_kept() -> None:
