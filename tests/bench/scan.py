@@ -50,14 +50,14 @@ def _measured(folder: Path, given: argparse.Namespace) -> Report:
     noise.write_bytes(random.Random(7).randbytes(hostile_bytes))
     words = _literals()
 
-    grep, full, per_line, garbage, lines = [], [], [], [], []
+    grep, full, per_line, garbage, lines, quarters = [], [], [], [], [], []
     for _ in range(max(1, given.rounds)):
         grep.append(_grep_s(words, log))
         full.append(_pass("full", log))
         per_line.append(_pass("line_by_line", log, min(SLICE_BYTES, size)))
         garbage.append(_pass("full", noise)["cpu_s"])
         lines.append(_pass("full", long_lines)["cpu_s"])
-    small = _pass("full", quarter)
+        quarters.append(_pass("full", quarter))
     counts = [number for number in COUNTS if number <= given.patterns]
     many = {one["patterns"]: one for one in (_best("full", log, number, given.rounds) for number in counts)}
 
@@ -67,8 +67,11 @@ def _measured(folder: Path, given: argparse.Namespace) -> Report:
     healthy = min(one["cpu_s"] for one in full)
     looped = min(one["cpu_s"] / one["bytes"] for one in per_line)
     healthy_mbs, grep_mbs, loop_mbs = speed(healthy), speed(min(grep)), 1 / looped / 1e6
+    # Hostile input is compared with as much healthy text: a short scan bears more of what every scan costs.
+    small_mbs = speed(min(one["cpu_s"] for one in quarters), quarter_size)
     noise_mbs, long_mbs = speed(min(garbage), hostile_bytes), speed(min(lines), hostile_bytes)
     peak = max(one["peak_mb"] for one in full)
+    small_peak = max(one["peak_mb"] for one in quarters)
     base = min(many)
     growth = max(
         (one["cpu_s"] / many[base]["cpu_s"] / (number / base) for number, one in many.items() if number > base),
@@ -78,7 +81,7 @@ def _measured(folder: Path, given: argparse.Namespace) -> Report:
         ("full pass: catalogue and progress", f"{healthy_mbs:,.0f}", f"{peak:.0f}", f"{full[0]['patterns']} patterns"),
         ("grep -E, as many alternations", f"{grep_mbs:,.0f}", "", f"{len(words)} words"),
         ("one compiled re per pattern and line", f"{loop_mbs:,.1f}", "", f"{per_line[0]['bytes'] / 1e6:.1f} MB of it"),
-        ("full pass, a quarter of it", f"{speed(small['cpu_s'], quarter_size):,.0f}", f"{small['peak_mb']:.0f}", ""),
+        ("full pass, a quarter of it", f"{small_mbs:,.0f}", f"{small_peak:.0f}", ""),
         ("full pass, lines of 1 MB", f"{long_mbs:,.0f}", "", f"{hostile_bytes / 1e6:.0f} MB"),
         ("full pass, random bytes", f"{noise_mbs:,.0f}", "", f"{hostile_bytes / 1e6:.0f} MB"),
     ]  # fmt: skip
@@ -89,8 +92,8 @@ def _measured(folder: Path, given: argparse.Namespace) -> Report:
         Goal("full pass against grep -E (times as fast)", healthy_mbs / grep_mbs, 1.0),
         Goal("full pass against a loop of re (times as fast)", healthy_mbs / loop_mbs, 50.0),
         Goal("most memory (MB)", peak, MOST_MB, more_is_better=False),
-        Goal("lines of 1 MB against healthy text (times the CPU)", healthy_mbs / long_mbs, HOSTILE_SLOWER, False),
-        Goal("random bytes against healthy text (times the CPU)", healthy_mbs / noise_mbs, HOSTILE_SLOWER, False),
+        Goal("lines of 1 MB against healthy text (times the CPU)", small_mbs / long_mbs, HOSTILE_SLOWER, False),
+        Goal("random bytes against healthy text (times the CPU)", small_mbs / noise_mbs, HOSTILE_SLOWER, False),
         Goal("growth with the number of patterns, against linear", growth, 1.0, more_is_better=False),
     )
     values = {
@@ -102,7 +105,8 @@ def _measured(folder: Path, given: argparse.Namespace) -> Report:
         "long_lines_mb_s": long_mbs,
         "random_bytes_mb_s": noise_mbs,
         "peak_mb": peak,
-        "peak_mb_quarter": small["peak_mb"],
+        "quarter_mb_s": small_mbs,
+        "peak_mb_quarter": small_peak,
         "start_s": min(one["start_s"] for one in full),
         "patterns": {
             str(number): {"mb_s": speed(one["cpu_s"]), "start_s": one["start_s"]} for number, one in many.items()
