@@ -364,7 +364,7 @@ def longest_silence(printed: Printed, policy: Policy, every: float) -> float:
     return bound
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2_000, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_the_stages_only_rise_while_steps_are_missing(seed: int) -> None:
     random = Random(seed)

@@ -236,7 +236,7 @@ def test_every_number_of_a_policy_is_described_in_the_schema() -> None:
     assert [name for name, field in described.items() if not field.get("description")] == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2_000, deadline=None)
 @given(st.text(max_size=60))
 def test_no_text_does_anything_but_parse_or_tell_what_is_wrong(text: str) -> None:
     for whole in (text, "policies:\n  a: " + text, "clusters: {prod: {mode: act}}\n" + text):
