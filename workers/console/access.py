@@ -75,22 +75,24 @@ class Access:
         return self._by_proxy(request) or self._by_session(request) or self._as_anybody()
 
     def sign_in(self, request: Request, token: str) -> tuple[str, bool]:
-        """The fingerprint of a token that is known, or "" ; and whether too many were tried already."""
-        if self._throttle.is_hot(_place(request)):
-            return "", True
+        """The fingerprint of a token that is known, or "" ; and whether too many were tried already.
+
+        A known token is let in however many others were tried: who guesses must not lock out who is on call, and of
+        256 random bits nobody guesses one.
+        """
         known = self.tokens.find(token)
         if known is None:
+            hot = self._throttle.is_hot(_place(request))
             self._throttle.failed(_place(request))
-            log.warning("sign-in refused from %s: unknown token", _place(request))
-            return "", False
+            if not hot:
+                log.warning("sign-in refused from %s: unknown token", _place(request))
+            return "", hot
         log.info("%s (%s) signed in from %s", known.name, known.role, _place(request))
         return known.fingerprint, False
 
     def _by_token(self, request: Request, header: str) -> Identity | None:
         scheme, _, token = header.partition(" ")
-        if scheme.lower() != "bearer" or self._throttle.is_hot(_place(request)):
-            return None
-        known = self.tokens.find(token.strip())
+        known = self.tokens.find(token.strip()) if scheme.lower() == "bearer" else None
         if known is None:
             self._throttle.failed(_place(request))
             return None

@@ -1,4 +1,4 @@
-"""Slows down those who guess tokens: after some failures an address, and after many everybody, has to wait."""
+"""Tells who guesses tokens: after some failures an address, and after many everybody with a wrong one, is sent away."""
 
 from __future__ import annotations
 
