@@ -17,7 +17,7 @@ PAGES = ("/jobs", "/jobs/prod-12345", "/nodes", "/incidents", "/reports", "/poli
 
 def _chromium() -> str:
     found = shutil.which("chromium")
-    assert found is not None, "Debian's package chromium is missing: run ./dev setup"
+    assert found is not None, "Debian's package chromium is missing: ./dev test installs it"
     return found
 
 
