@@ -114,10 +114,16 @@ class Histories:
 def _queries(cluster: str, since: datetime, job_id: str | None) -> tuple[str, str]:
     which = f'WorkflowId = "{cluster}-{job_id}"' if job_id else f'WorkflowId STARTS_WITH "{cluster}-"'
     own = f'WorkflowType = "{RECOVERY}" AND {which} AND'
-    return (f'{own} ExecutionStatus = "Running"', f'{own} CloseTime >= "{moment(since)}"')
+    return (f'{own} ExecutionStatus = "Running"', f'{own} CloseTime >= "{_moment(since)}"')
 
 
-def moment(at: datetime) -> str:
+def closed_between(cluster: str, begin: datetime, end: datetime) -> str:
+    """The query for runs of the cluster's jobs that closed at `begin` or later, and before `end`."""
+    _, closed = _queries(cluster, begin, None)
+    return f'{closed} AND CloseTime < "{_moment(end)}"'
+
+
+def _moment(at: datetime) -> str:
     """A time as Temporal's queries want it."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

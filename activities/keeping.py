@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowHistory
 
 from activities import contracts as c
 from activities.heartbeat import heartbeating
-from activities.histories import RECOVERY, Histories, HistoryGone, job_of, moment
+from activities.histories import Histories, HistoryGone, closed_between, job_of
 from activities.kept_histories import KeptHistories
 from activities.site import Site
 
@@ -72,11 +72,7 @@ class _Round:
     async def _slice(self, begin: datetime, end: datetime) -> bool:
         """False: the round is over before the slice is."""
         cluster = self.request.cluster
-        query = (
-            f'WorkflowType = "{RECOVERY}" AND WorkflowId STARTS_WITH "{cluster}-" '
-            f'AND CloseTime >= "{moment(begin)}" AND CloseTime < "{moment(end)}"'
-        )
-        async for run in self.histories.found(query, cluster):
+        async for run in self.histories.found(closed_between(cluster, begin, end), cluster):
             job_id = job_of(cluster, run.workflow_id) or ""
             if await asyncio.to_thread(self.kept.has, job_id, run.run_id):
                 self.report = self.report.model_copy(update={"known": self.report.known + 1})

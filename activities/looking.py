@@ -494,18 +494,7 @@ def _died_at_start(view: JobView) -> bool:
 
 
 def _progress(view: JobView, watched: Watched | None) -> Progress:
-    if watched is None or watched.attempt != view.restarts:
-        return Progress(attempt=view.restarts)
-    return Progress(
-        attempt=view.restarts,
-        first_step=watched.first_step,
-        first_step_at=watched.first_step_at,
-        step=watched.step,
-        step_at=watched.step_at,
-        total_steps=watched.total_steps,
-        checkpoint=watched.checkpoint,
-        checkpoint_at=watched.checkpoint_at,
-    )
+    return watched.progress_of(view.restarts) if watched is not None else Progress(attempt=view.restarts)
 
 
 def _best(known: Progress, newer: Progress) -> Progress:

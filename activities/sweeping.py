@@ -296,7 +296,7 @@ class SweepingActivities:
         waiting = row.state is JobState.PENDING and row.restarts > 0 and before.attempt != row.restarts
         stored = row.job_id in feeds
         if (waiting and self.site.reads_files(known.cluster)) or stored or _has_log(row):
-            own, progress = own_progress(row.comment), _progress_of(known, row.restarts)
+            own, progress = own_progress(row.comment), known.progress_of(row.restarts)
 
             def read() -> LogLook:
                 if stored:
@@ -407,21 +407,6 @@ def _with_links(cursor: SweepCursor, row: SweepRow, links: Mapping[str, tuple[st
 def _columns(attempt: int, progress: Progress) -> dict[str, object]:
     names = ("first_step", "first_step_at", "step", "step_at", "total_steps", "checkpoint", "checkpoint_at")
     return {"attempt": attempt, **{name: getattr(progress, name) for name in names}}
-
-
-def _progress_of(known: Watched, attempt: int) -> Progress:
-    if known.attempt != attempt:
-        return Progress(attempt=attempt)
-    return Progress(
-        attempt=attempt,
-        first_step=known.first_step,
-        first_step_at=known.first_step_at,
-        step=known.step,
-        step_at=known.step_at,
-        total_steps=known.total_steps,
-        checkpoint=known.checkpoint,
-        checkpoint_at=known.checkpoint_at,
-    )
 
 
 def _plain(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from recovery.incident_effects import Affected
-from recovery.records import Action, Nodes, Record, Time
+from recovery.records import Action, Nodes, Progress, Record, Time
 
 
 class Life(Record):
@@ -116,6 +116,12 @@ class Watched(Record):
     total_steps: int | None = None
     checkpoint: int | None = None
     checkpoint_at: Time | None = None
+
+    def progress_of(self, attempt: int) -> Progress:
+        """How far that attempt is; nothing where the progress told here is another attempt's."""
+        if self.attempt != attempt:
+            return Progress(attempt=attempt)
+        return Progress.model_validate({name: getattr(self, name) for name in Progress.model_fields})
 
 
 class ToldFailure(Record):

@@ -12,7 +12,6 @@ import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
@@ -37,9 +36,7 @@ LIFE = 7
 
 @pytest.fixture
 async def client(temporal_server: TemporalServer) -> Client:
-    return await Client.connect(
-        temporal_server.target, namespace=temporal_server.namespace, data_converter=pydantic_data_converter
-    )
+    return await temporal_server.client()
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.console.conftest import Grounds
-from tests.workers.conftest import Relight
-from workers.cli import main
+from tests.workers.conftest import Relight, runner
 from workers.console.app import create
 from workers.console.serve import access_of, check_exposure
 from workers.console.tokens import Role
@@ -15,15 +14,7 @@ from workers.settings import ConfigError
 
 @pytest.fixture
 def relight(capsys: pytest.CaptureFixture[str]) -> Relight:
-    from tests.workers.conftest import Run
-
-    def run(*words: str) -> Run:
-        capsys.readouterr()
-        code = main(words)
-        printed = capsys.readouterr()
-        return Run(code, printed.out, printed.err)
-
-    return run
+    return runner(capsys)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.7", "console.example"])

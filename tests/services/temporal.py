@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+
 from tests.cluster.enclosure import PATH, Enclosure
 from tests.cluster.waiting import until
 from tests.services.home import SLOW_S, Home
@@ -23,7 +26,7 @@ SEARCH_ATTRIBUTES = dict.fromkeys(
 
 
 class TemporalServer:
-    """`with TemporalServer() as server: await Client.connect(server.target, namespace=server.namespace)`."""
+    """`with TemporalServer() as server: client = await server.client()`."""
 
     def __init__(
         self,
@@ -85,6 +88,10 @@ class TemporalServer:
             "TEMPORAL_ADDRESS": self.target,
             "TEMPORAL_NAMESPACE": self.namespace,
         }
+
+    async def client(self) -> Client:
+        """A client that speaks relight's models, as its own processes do."""
+        return await Client.connect(self.target, namespace=self.namespace, data_converter=pydantic_data_converter)
 
     def start(self) -> "TemporalServer":
         """The first time with an empty database, after kill() or stop() with all that was in it."""

@@ -42,6 +42,10 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def relight(capsys: pytest.CaptureFixture[str]) -> Relight:
+    return runner(capsys)
+
+
+def runner(capsys: pytest.CaptureFixture[str]) -> Relight:
     """Runs `relight WORDS…` in this process."""
 
     def run(*words: str) -> Run:

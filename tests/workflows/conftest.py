@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from tests.services import TemporalServer
 from tests.workflows.scripted import unique_cluster
@@ -12,9 +11,7 @@ from tests.workflows.scripted import unique_cluster
 
 @pytest.fixture
 async def client(temporal_server: TemporalServer) -> Client:
-    return await Client.connect(
-        temporal_server.target, namespace=temporal_server.namespace, data_converter=pydantic_data_converter
-    )
+    return await temporal_server.client()
 
 
 @pytest.fixture

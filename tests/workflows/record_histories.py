@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from activities.contracts import EventKind
 from tests.services import TemporalServer
@@ -125,9 +124,7 @@ def _continued(stage: Stage) -> int:
 
 
 async def _client(stage: Stage) -> Client:
-    return await Client.connect(
-        stage.temporal.target, namespace=stage.temporal.namespace, data_converter=pydantic_data_converter
-    )
+    return await stage.temporal.client()
 
 
 async def _run_ids(stage: Stage, workflow_id: str) -> list[str]:

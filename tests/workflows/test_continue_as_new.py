@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowHandle
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from activities import contracts as c
 from recovery.records import JobState
@@ -30,7 +29,7 @@ def server() -> Iterator[TemporalServer]:
 
 @pytest.fixture
 async def impatient(server: TemporalServer) -> Client:
-    return await Client.connect(server.target, namespace=server.namespace, data_converter=pydantic_data_converter)
+    return await server.client()
 
 
 async def _run(handle: WorkflowHandle[Any, Any]) -> str:
